@@ -1,0 +1,134 @@
+"""Handmade collectives against the library's: time in one run, and bytes on the wire.
+
+    python -m labkit.bench.collectives            prints both, at 2 and 4 ranks
+
+Time is taken in interleaved pairs; a pair's time is that of its slowest rank. Ours are faster where
+the ratio is below one. Where there are more ranks than cores the ratio is reported, not judged.
+
+The wire is the loopback counter of a network namespace that holds nothing but the ranks, so it
+needs root and Linux. It counts everything, packet headers too. gloo's reduce-scatter sends what an
+all-reduce sends, 2(N-1) S over all ranks; a ring sends (N-1) S.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from labkit.bench.stats import Ratio, interleaved, row
+from labkit.comm import collectives, handmade
+from labkit.launch import run_ranks
+
+MIB = 2**20
+PAIRS = {  # name: (ours, the library's)
+    "reduce_scatter": (handmade.ring_reduce_scatter, collectives.reduce_scatter),
+    "all_gather": (handmade.ring_all_gather, collectives.all_gather),
+    "all_reduce": (handmade.ring_all_reduce, collectives.all_reduce),
+}
+
+
+def time_ratios(world_size: int, size_bytes: int = 16 * MIB) -> dict[str, Ratio]:
+    """Time of ours over time of the library's, by collective; x is fp32 of `size_bytes`."""
+    return run_ranks(_time_on_rank, world_size, size_bytes, timeout=600.0)[0]
+
+
+def wire_ratios(world_size: int, size_bytes: int = 16 * MIB) -> dict[str, tuple[float, float]]:
+    """Bytes that all ranks send over the loopback, ours and the library's, in multiples of S.
+
+    Raises:
+        RuntimeError: if no private network namespace can be made, or the run in it fails.
+    """
+    if not can_isolate():
+        raise RuntimeError("counting bytes on the wire needs root, ip and unshare")
+    run = [
+        sys.executable,
+        "-m",
+        "labkit.bench.collectives",
+        "--count",
+        str(world_size),
+        str(size_bytes),
+    ]
+    script = 'ip link set lo up && exec "$@"'
+    child = subprocess.run(
+        ["unshare", "--net", "sh", "-c", script, "sh", *run], capture_output=True, text=True
+    )
+    if child.returncode:
+        raise RuntimeError(f"the run in its own namespace failed:\n{child.stderr}")
+    return {name: tuple(pair) for name, pair in json.loads(child.stdout.splitlines()[-1]).items()}
+
+
+def can_isolate() -> bool:
+    """Whether this process may make a network namespace of its own."""
+    return os.geteuid() == 0 and bool(shutil.which("ip")) and bool(shutil.which("unshare"))
+
+
+def main() -> None:
+    """Print both tables, or with --count what `wire_ratios` reads."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--count", nargs=2, type=int, metavar=("RANKS", "BYTES"))
+    if count := parser.parse_args().count:
+        print(json.dumps(run_ranks(_count_on_rank, *count)[0]))
+        return
+    for world_size in (2, 4):
+        cores = os.cpu_count() or 1
+        for name, ratio in time_ratios(world_size).items():
+            bound = 1.0 if name == "reduce_scatter" and world_size <= cores else None
+            print(row(f"{world_size} ranks: time of {name}, ours / library", ratio, bound))
+    for world_size in (2, 4) if can_isolate() else ():
+        for name, (ours, theirs) in wire_ratios(world_size).items():
+            print(f"{world_size} ranks: wire of {name}, ours {ours:.2f} S, library {theirs:.2f} S")
+
+
+def _time_on_rank(group: dist.ProcessGroup, size_bytes: int) -> dict[str, Ratio]:
+    def slowest_s(fn: Callable[[], object]) -> float:
+        dist.barrier(group)
+        start = time.perf_counter()
+        fn()
+        took = torch.tensor(time.perf_counter() - start, dtype=torch.float64)
+        return collectives.all_reduce(took, group, dist.ReduceOp.MAX).item()
+
+    x = torch.ones(size_bytes // 4)
+    return {
+        name: interleaved(partial(ours, x, group), partial(theirs, x, group), clock=slowest_s)
+        for name, (ours, theirs) in PAIRS.items()
+    }
+
+
+def _count_on_rank(group: dist.ProcessGroup, size_bytes: int) -> dict[str, list[float]]:
+    x = torch.ones(size_bytes // 4)
+    counted: dict[str, list[float]] = {}
+    for name, pair in PAIRS.items():
+        for collective in pair:
+            collective(x, group)  # connections are made on first use
+            before = _sent_by_all(group)
+            collective(x, group)
+            counted.setdefault(name, []).append((_sent_by_all(group) - before) / size_bytes)
+    return counted
+
+
+def _sent_by_all(group: dist.ProcessGroup) -> int:
+    """The counter while nobody sends: one barrier ends what was, one holds back what comes."""
+    dist.barrier(group)
+    sent = _loopback_bytes()
+    dist.barrier(group)
+    return sent
+
+
+def _loopback_bytes() -> int:
+    """Bytes sent over `lo` so far, by everybody in this process's network namespace."""
+    lines = Path("/proc/self/net/dev").read_text().splitlines()
+    counters = next(line.split(":")[1].split() for line in lines if line.strip().startswith("lo:"))
+    return int(counters[8])  # eight numbers on what was received stand before
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""The commands, one file each, imported when called: help is quick."""
+
+import importlib
+
+import click
+
+COMMANDS = {  # name: what the list of commands says
+    "bench": "Measure beside a peer in one run and record the result.",
+    "doctor": "Say what this machine can run and what is missing.",
+    "generate": "Write text with a trained model.",
+    "train": "Train a model on real text, resume a run, or score a model.",
+}
+
+
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        return getattr(importlib.import_module(f"labkit.cli.{name}"), name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(COMMANDS.items()))
+
+    def invoke(self, ctx: click.Context):
+        """A caller's mistake is one line, not a traceback."""
+        try:
+            return super().invoke(ctx)
+        except (ValueError, FileNotFoundError) as error:
+            raise click.ClickException(str(error)) from error
+
+
+@click.group(cls=_Commands)
+def main() -> None:
+    """Train large models in parallel and serve them fast, at the size of this machine."""

@@ -1,0 +1,105 @@
+"""Checkpoints as safetensors, in the folder layout of Hugging Face's Llama.
+
+What `save_checkpoint` writes, `transformers` reads, and the other way round for Llama and Qwen3
+folders, sharded or not. Only safetensors are read: a pickle is refused before a byte of it is run,
+and a file that an index names must lie in the folder. Writes are atomic: a temporary file, then a
+rename.
+"""
+
+import json
+from pathlib import Path
+
+import torch
+
+from labkit.model.files import read_json, read_safetensors, write_atomically, write_safetensors
+from labkit.model.huggingface import config_from_hf, config_to_hf
+from labkit.model.transformer import Transformer
+
+PRETRAINED = Path(__file__).parent / "pretrained"  # nano, mini and mini-mha, trained and shipped
+WEIGHTS, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "config.json"
+
+
+def save_checkpoint(
+    folder: str | Path, model: Transformer, dtype: torch.dtype = torch.bfloat16
+) -> None:
+    """Write config.json and model.safetensors, each whole or not at all."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {_to_hf(name): t.to(dtype).contiguous() for name, t in model.state_dict().items()}
+    write_safetensors(folder / WEIGHTS, tensors, {"format": "pt"})
+    write_atomically(folder / CONFIG, json.dumps(config_to_hf(model.config), indent=2) + "\n")
+
+
+def load_checkpoint(source: str | Path, dtype: torch.dtype = torch.float32) -> Transformer:
+    """Build the model that a folder holds.
+
+    Args:
+        source: a folder, or the name of a shipped model ("nano", "mini", "mini-mha").
+        dtype: of the parameters in memory, whatever the file's.
+
+    Raises:
+        FileNotFoundError: no such folder, or no weights in it.
+        ValueError: a pickle, a damaged file, a path outside the folder, another architecture, or
+            tensors that do not fit the config; the message names the file and the way out.
+    """
+    folder = PRETRAINED / source if (PRETRAINED / source).is_dir() else Path(source)
+    config_path = folder / CONFIG
+    if not config_path.is_file():
+        shipped = ", ".join(sorted(p.name for p in PRETRAINED.glob("*/")))
+        raise FileNotFoundError(f"no {config_path}; shipped models: {shipped}")
+    config = config_from_hf(read_json(config_path))
+    with torch.device("meta"):
+        model = Transformer(config)
+    wanted = {name: p.shape for name, p in model.state_dict().items()}
+    tensors: dict[str, torch.Tensor] = {}
+    for path in _weight_files(folder):
+        tensors |= {_from_hf(name): t for name, t in read_safetensors(path)[0].items()}
+    if config.tied:
+        tensors.pop("lm_head.weight", None)  # some writers store the embedding twice
+    _check_names_and_shapes(folder, wanted, {name: t.shape for name, t in tensors.items()})
+    model.load_state_dict({name: t.to(dtype) for name, t in tensors.items()}, assign=True)
+    for parameter in model.parameters():
+        parameter.requires_grad_()
+    return model
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    if not (folder / INDEX).is_file():
+        if not (folder / WEIGHTS).is_file():
+            raise FileNotFoundError(_no_weights(folder))
+        return [folder / WEIGHTS]
+    names = sorted(set(read_json(folder / INDEX)["weight_map"].values()))
+    for name in names:
+        if not (folder / name).resolve().is_relative_to(folder.resolve()):
+            raise ValueError(f"{folder / INDEX} names {name!r}, which leaves the folder")
+    return [folder / name for name in names]
+
+
+def _no_weights(folder: Path) -> str:
+    others = sorted(
+        p.name for p in folder.glob("*") if p.suffix in (".bin", ".pt", ".pth", ".ckpt")
+    )
+    hint = f"; {others[0]} is a pickle and is not loaded" if others else ""
+    return f"no {WEIGHTS} or {INDEX} in {folder}{hint}"
+
+
+def _check_names_and_shapes(folder: Path, wanted: dict, found: dict) -> None:
+    missing, unknown = sorted(wanted.keys() - found.keys()), sorted(found.keys() - wanted.keys())
+    if missing or unknown:
+        raise ValueError(
+            f"{folder}: {len(missing)} tensors missing (first: {missing[:1]}), "
+            f"{len(unknown)} not known to this architecture (first: {unknown[:1]})"
+        )
+    for name, shape in wanted.items():
+        if found[name] != shape:
+            raise ValueError(
+                f"{folder}: {name} has shape {tuple(found[name])}, the config says {tuple(shape)}"
+            )
+
+
+def _to_hf(name: str) -> str:
+    return name if name.startswith("lm_head") else f"model.{name}"
+
+
+def _from_hf(name: str) -> str:
+    return name.removeprefix("model.")

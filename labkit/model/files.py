@@ -1,0 +1,84 @@
+"""Files that are whole or absent, and tensors from safetensors only.
+
+Writes go to a temporary file in the same folder, which is then renamed. Reads refuse a pickle
+before a byte of it is run, and a damaged file with its name and size.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+
+def read_json(path: str | Path) -> Any:
+    """A JSON file.
+
+    Raises:
+        ValueError: if it is damaged; the message names it.
+    """
+    try:
+        return json.loads(Path(path).read_text())
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON: {error}") from None
+
+
+def read_safetensors(path: str | Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """Tensors and metadata of one file.
+
+    Raises:
+        FileNotFoundError, ValueError: a pickle or a damaged file; the message says the way out.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"no file {path}")
+    with path.open("rb") as file:
+        head = file.read(9)
+    # Safetensors: 8 bytes of length, whose first may be 0x80, then JSON. Pickle: 0x80. torch: a zip.
+    if head[8:] != b"{" and head[:1] in (b"\x80", b"P"):
+        raise ValueError(
+            f"{path} is a pickle (a torch.save file); loading one can run any code. Convert it "
+            "where you trust it, with safetensors.torch.save_file, and give the .safetensors file"
+        )
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(
+            f"{path} ({path.stat().st_size} bytes) is damaged or no safetensors file: {error}. "
+            "Fetch or write it again"
+        ) from None
+
+
+def write_safetensors(
+    path: str | Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]
+) -> None:
+    """Write a file whole or not at all."""
+    with _temporary_beside(Path(path)) as temporary:
+        save_file(tensors, temporary, metadata)
+
+
+def write_atomically(path: str | Path, text: str) -> None:
+    """Write a text file whole or not at all."""
+    with _temporary_beside(Path(path)) as temporary:
+        temporary.write_text(text)
+
+
+@contextmanager
+def _temporary_beside(path: Path) -> Iterator[Path]:
+    """A path in the same folder that replaces `path` if the block ends well and vanishes if not."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(descriptor)
+    temporary = Path(name)
+    try:
+        yield temporary
+        temporary.chmod(0o644)  # mkstemp's 0600 is for secrets
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,77 @@
+"""A row of pictures under a slider, the same in a live notebook and in the static page.
+
+The slider's value is linked in the browser (jslink) to the index of a Stack, so no Python runs when
+it moves. Each picture is SVG inside an <img> with its own alt text; its label is the line under it.
+"""
+
+import base64
+import html
+from collections.abc import Sequence
+from typing import Any
+
+import ipywidgets
+from matplotlib.figure import Figure
+
+from labkit.viz.style import svg
+from labkit.viz.words import word
+
+_FRAME = (
+    '<figure style="margin:0"><img alt="{alt}" src="data:image/svg+xml;base64,{data}" '
+    'style="width:100%;max-width:640px;height:auto;background:#fff"/>'
+    '<figcaption style="line-height:1.5;white-space:normal">{label}</figcaption></figure>'
+)
+
+
+def frames(
+    figures: Sequence[Figure], labels: Sequence[str], alts: Sequence[str]
+) -> ipywidgets.VBox:
+    """Figures that a slider steps through.
+
+    Args:
+        figures: one a step, drawn at the same size.
+        labels: one line a figure, shown under it.
+        alts: one alt text a figure.
+
+    Raises:
+        ValueError: if the three differ in length, or there is no figure.
+    """
+    if not len(figures) == len(labels) == len(alts) or not figures:
+        raise ValueError(
+            f"{len(figures)} figures with {len(labels)} labels and {len(alts)} alt texts"
+        )
+    panes = [_pane(*frame) for frame in zip(figures, labels, alts, strict=True)]
+    stack = ipywidgets.Stack(panes, selected_index=0)
+    slider = ipywidgets.IntSlider(
+        value=0,
+        min=0,
+        max=len(figures) - 1,
+        tooltip=word("frames.step"),
+        layout=ipywidgets.Layout(width="100%", max_width="560px"),
+    )
+    ipywidgets.jslink((slider, "value"), (stack, "selected_index"))
+    # A slider's own description would be given to MathJax 2; on a page with MathJax 3 that stops it.
+    name = ipywidgets.HTML(word("frames.step"))
+    return ipywidgets.VBox([ipywidgets.HBox([name, slider]), stack])
+
+
+def _pane(figure: Figure, label: str, alt: str) -> ipywidgets.HTML:
+    data = base64.b64encode(svg(figure).encode()).decode()
+    text = _FRAME.format(alt=html.escape(alt, quote=True), data=data, label=html.escape(label))
+    return ipywidgets.HTML(text)
+
+
+class Shown:
+    """A widget whose plain text is fixed, so that a notebook's output is the same each time."""
+
+    def __init__(self, widget: ipywidgets.Widget, text: str) -> None:
+        self.widget = widget
+        self.text = text
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        bundle = self.widget._repr_mimebundle_(**kwargs)
+        return {**bundle, "text/plain": self.text}
+
+
+def show(widget: ipywidgets.Widget, text: str) -> Shown:
+    """What a cell ends with: the widget, printed as this text where widgets cannot be drawn."""
+    return Shown(widget, text)

@@ -55,6 +55,7 @@ class Order:
         cells: texts of the notebook cells that the function comes from.
         environment: all of os.environ but RANK; the fork server's is as old as its first world.
         directory: to work in.
+        server: process number of the fork server, this rank's parent for the operating system.
         start_method: of processes that the rank starts, the parent's; None is Python's default.
         timeout: of a collective, in seconds; a backstop, the parent's comes first.
     """
@@ -65,6 +66,7 @@ class Order:
     cells: dict[str, str]
     environment: dict[str, str]
     directory: str
+    server: int | None
     start_method: str | None
     timeout: float
     on_gpu: bool
@@ -105,7 +107,7 @@ def last_call(folder: str, rank: int) -> str:
 def rank_main(order: Order, parent: Connection) -> None:
     """Run one rank; never returns."""
     os.setpgid(0, 0)  # Ctrl-C reaches the notebook alone; killpg reaches whatever this rank starts
-    threading.Thread(target=_end_with_parent, args=(order.folder,), daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(order,), daemon=True).start()
     _capture_output(rank_file(order.folder, "output", order.rank))
     with rank_file(order.folder, "stack", order.rank).open("w") as stack:
         faulthandler.register(signal.SIGUSR1, file=stack, all_threads=False)
@@ -185,16 +187,19 @@ def _recorder(path: Path) -> Callable[[Call], None]:
     return record
 
 
-def _end_with_parent(folder: str) -> None:
-    """Wait for the parent's death, then clear up and take all children of this rank along."""
+def _end_with_parent(order: Order) -> None:
+    """Outlive neither the parent nor the world's folder; take the children of this rank along."""
     parent = parent_process()
     assert parent is not None, "a rank is started by a parent"
-    while not wait([parent.sentinel], PARENT_CHECK_S):
-        try:
+    try:
+        while not wait([parent.sentinel], PARENT_CHECK_S) and os.path.exists(order.folder):
             os.kill(int(parent.pid or 0), 0)
-        except ProcessLookupError:
-            break
-    shutil.rmtree(folder, ignore_errors=True)
+        parent_lives = not wait([parent.sentinel], 0)
+    except ProcessLookupError:
+        parent_lives = False
+    if not parent_lives and os.getppid() == order.server:
+        os.kill(os.getppid(), signal.SIGKILL)  # by itself it would unload torch first, for seconds
+    shutil.rmtree(order.folder, ignore_errors=True)
     os.killpg(0, signal.SIGKILL)
 
 

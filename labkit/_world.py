@@ -43,7 +43,7 @@ SERVER_ENVIRONMENT = {
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
 }
 STARTUP_S = 120.0  # for imports and rendezvous, before the caller's own timeout begins
-GRACE_S = 0.1  # after a failure, for one that came before it and is told later
+GRACE_S = 0.2  # after a failure, for one that came before it and is told later
 ECHO_GRACE_S = 1.0  # after the complaint of a lost peer, for the loss itself
 EXIT_S = 2.0  # for ranks that have returned, to leave by themselves
 FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
@@ -119,7 +119,6 @@ class World:
     def _start(self) -> None:
         context = multiprocessing.get_context("forkserver")
         with _STARTING, _unseen_main():
-            _ensure_server()
             for order in self.orders:
                 ours, theirs = context.Pipe()
                 # A daemon could not start the workers of a DataLoader.
@@ -198,17 +197,23 @@ def _death(exitcode: int | None) -> str:
     return f"ended without a result (exit code {exitcode})"
 
 
-def _ensure_server() -> None:
-    """Start the fork server unless it runs; the user's variables win over SERVER_ENVIRONMENT."""
+def start_server() -> int | None:
+    """Start the fork server unless it runs; the user's variables win over SERVER_ENVIRONMENT.
+
+    Returns:
+        Its process number.
+    """
     names = [*PRELOAD, "pytest"] if "pytest" in sys.modules else PRELOAD
     multiprocessing.set_forkserver_preload(names)
     added = {name: value for name, value in SERVER_ENVIRONMENT.items() if name not in os.environ}
-    os.environ.update(added)
-    try:
-        forkserver.ensure_running()
-    finally:
-        for name in added:
-            del os.environ[name]
+    with _STARTING:
+        os.environ.update(added)
+        try:
+            forkserver.ensure_running()
+        finally:
+            for name in added:
+                del os.environ[name]
+    return getattr(forkserver._forkserver, "_forkserver_pid", None)
 
 
 @contextmanager

@@ -33,7 +33,7 @@ import torch.distributed as dist
 from labkit._carry import pack_call, unpack_result
 from labkit._place import choose_gpu, loopback, num_gpus, open_store, world_environment
 from labkit._rank import CALL, Order, Outcome, join_world, last_call, rank_file
-from labkit._world import World
+from labkit._world import World, start_server
 
 MAX_TIMEOUT_S = 1e6
 LAST_LINES = 5  # of the output of a rank that died: C++ says there why
@@ -108,6 +108,7 @@ def run_ranks(
             cells=parcel.cells,
             environment=world_environment(world_size, store.port),
             directory=os.getcwd(),
+            server=start_server(),
             start_method=multiprocessing.get_start_method(allow_none=True),
             timeout=2 * timeout + 30.0,  # a backstop: ours comes first and tells more
             on_gpu=on_gpu,
@@ -150,7 +151,7 @@ def world(timeout: float = 60.0) -> Iterator[dist.ProcessGroup]:
 
 
 def device() -> torch.device:
-    """This rank's device: its GPU over NCCL, else the CPU; without a world, a GPU if there is one."""
+    """This rank's GPU over NCCL, else the CPU; without a world, a GPU if there is one."""
     if dist.is_initialized():
         on_gpu = "nccl" in dist.get_backend_config()
     else:

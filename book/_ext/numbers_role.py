@@ -1,7 +1,7 @@
 """The role {num}: a number in a sentence, read from what the build computed.
 
 {num}`ring_bytes:,`                 a value that a cell of this page gave to labkit.viz.numbers
-{num}`results/launch:median_s:.2f`  a field of the record book/results/launch.json (a.b for a nested one)
+{num}`results/launch:median_s:.2f`  a field of the record book/results/launch.json (nested: a.b)
 
 The last part is a Python format and may be missing. A name or record that does not exist is a
 warning, so a strict build fails. The role leaves a mark and a transform replaces the marks once

@@ -3,14 +3,15 @@
     python -m labkit.bench.hook
 
 Two gloo ranks train a transformer of 4 layers (width 128, 4 heads, 8 × 64 tokens) with DDP's own
-bucket size. Blocks of 4 steps are timed in interleaved pairs. Installing the hook is left out of them
+bucket size. Blocks of 4 steps are timed in interleaved pairs. Installing the hook is left out
 and printed by itself: a ledger is opened once around many steps.
 """
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from statistics import median
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -51,7 +52,7 @@ def _steps(group: dist.ProcessGroup, pairs: int) -> Ratio:
     optimizer = torch.optim.AdamW(model.parameters())
     x = torch.randn(8, 64, 128)  # [B, T, D]
 
-    def block_s(listening: Callable[[], AbstractContextManager]) -> float:
+    def block_s(listening: Callable[[], Any]) -> float:
         with listening():
             dist.barrier(group)
             start = time.perf_counter()

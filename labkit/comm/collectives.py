@@ -211,7 +211,9 @@ def _reduce_scattered(x: torch.Tensor, group: dist.ProcessGroup, dim: int) -> to
     return result
 
 
-def _exchanged(x, group: dist.ProcessGroup, send_sizes: list[int], receive_sizes: list[int]):
+def _exchanged(
+    x: torch.Tensor, group: dist.ProcessGroup, send_sizes: list[int], receive_sizes: list[int]
+) -> torch.Tensor:
     received = x.new_empty(sum(receive_sizes), *x.shape[1:])
     dist.all_to_all_single(received, x.contiguous(), receive_sizes, send_sizes, group=group)
     return received

@@ -111,7 +111,7 @@ class Mesh:
             lines.setdefault(rest, []).append(rank)
         mine = None
         for line in lines.values():
-            # torch sorts the ranks of a group unless told not to; torch 2.11 cannot be told.
+            # torch sorts the ranks of a group unless told not to; only recent versions can be told.
             order: dict[str, Any] = {} if line == sorted(line) else {"sort_ranks": False}
             group = dist.new_group(line, group_desc="+".join(axes), **order)
             mine = group if dist.get_rank() in line else mine

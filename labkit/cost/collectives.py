@@ -97,9 +97,8 @@ def ring_all_gather_time_s(
 def ring_all_reduce_time_s(
     payload_bytes: float, group_size: int, alpha_s: float, beta_s_per_byte: float
 ) -> float:
-    """A reduce-scatter, then an all-gather of the sums: 2(N−1) steps of S/N."""
-    step_s = message_time_s(payload_bytes / group_size, alpha_s, beta_s_per_byte)
-    return 2 * (group_size - 1) * step_s
+    """A reduce-scatter, then an all-gather of the sums, as long again: 2(N−1) steps of S/N."""
+    return 2 * ring_reduce_scatter_time_s(payload_bytes, group_size, alpha_s, beta_s_per_byte)
 
 
 def pairwise_all_to_all_time_s(
@@ -133,8 +132,7 @@ def tree_all_reduce_time_s(
     payload_bytes: float, group_size: int, alpha_s: float, beta_s_per_byte: float
 ) -> float:
     """A reduce to one rank, then a broadcast from it, both binomial."""
-    one_way_s = tree_broadcast_time_s(payload_bytes, group_size, alpha_s, beta_s_per_byte)
-    return 2 * one_way_s
+    return 2 * tree_broadcast_time_s(payload_bytes, group_size, alpha_s, beta_s_per_byte)
 
 
 def halving_doubling_all_reduce_time_s(
@@ -147,8 +145,7 @@ def halving_doubling_all_reduce_time_s(
     """
     steps = group_size.bit_length() - 1
     power = 2**steps
-    share = (power - 1) / power
-    core_s = 2 * (steps * alpha_s + share * payload_bytes * beta_s_per_byte)
+    core_s = 2 * (steps * alpha_s + (power - 1) / power * payload_bytes * beta_s_per_byte)
     folding = 2 * int(power != group_size)
     return core_s + folding * message_time_s(payload_bytes, alpha_s, beta_s_per_byte)
 
@@ -166,7 +163,7 @@ def double_tree_broadcast_time_s(
     follows two steps later. For large S the time tends to S·β. A reduce takes as long.
     """
     depth = tree_depth(group_size)
-    steps = 2 * (depth + num_chunks - 1) if depth else 0  # a group of one sends no chunk at all
+    steps = 2 * (depth + num_chunks - 1) if depth else 0  # a group of one sends nothing
     return steps * message_time_s(payload_bytes / (2 * num_chunks), alpha_s, beta_s_per_byte)
 
 
@@ -202,12 +199,9 @@ def hierarchical_all_reduce_time_s(
     Only S/ranks_per_node of every rank crosses the slow links, and all ranks of a node cross at
     once, each over a link of its own.
     """
-    share_bytes = payload_bytes / ranks_per_node
-    intra_s = ring_all_reduce_time_s(  # its two halves, on either side of the slow step
-        payload_bytes, ranks_per_node, intra_alpha_s, intra_beta_s_per_byte
-    )
-    inter_s = ring_all_reduce_time_s(share_bytes, num_nodes, inter_alpha_s, inter_beta_s_per_byte)
-    return intra_s + inter_s
+    inside, across = (intra_alpha_s, intra_beta_s_per_byte), (inter_alpha_s, inter_beta_s_per_byte)
+    inside_s = ring_all_reduce_time_s(payload_bytes, ranks_per_node, *inside)  # as its two halves
+    return inside_s + ring_all_reduce_time_s(payload_bytes / ranks_per_node, num_nodes, *across)
 
 
 def in_switch_all_reduce_time_s(
@@ -232,6 +226,5 @@ def ring_tree_crossover_bytes(group_size: int, alpha_s: float, beta_s_per_byte: 
     if group_size < 2:
         raise ValueError(f"ring and tree cross from 2 ranks on, got {group_size}")
     depth = tree_depth(group_size)
-    extra_steps_s = alpha_s * (group_size - 1 - depth)
-    saved_s_per_byte = beta_s_per_byte * (depth - (group_size - 1) / group_size)
-    return extra_steps_s / saved_s_per_byte
+    extra_steps, saved_share = group_size - 1 - depth, depth - (group_size - 1) / group_size
+    return alpha_s * extra_steps / (beta_s_per_byte * saved_share)

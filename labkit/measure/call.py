@@ -158,6 +158,14 @@ class Group:
     group_rank: int
 
 
+def process_group(arguments: Mapping[str, Any]) -> dist.ProcessGroup:
+    """The group among an operator's arguments: a script object, or the name or itself."""
+    handle = arguments.get("process_group", arguments.get("group_name"))
+    if isinstance(handle, torch.ScriptObject):
+        return dist.ProcessGroup.unbox(handle)
+    return dist.distributed_c10d._resolve_process_group(handle)  # type: ignore[arg-type]
+
+
 def read_group(group: dist.ProcessGroup) -> Group:
     """Look up a group's ranks and its axis."""
     known = dist.distributed_c10d._world.pg_group_ranks.get(group)

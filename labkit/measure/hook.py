@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 import torch
 import torch.distributed as dist
 
-from .call import OPERATIONS, Call, Group, read_call, read_group
+from .call import OPERATIONS, Call, Group, process_group, read_call, read_group
 from .caller import find_caller
 
 KEY = torch._C.DispatchKey.BackendSelect
@@ -132,7 +132,7 @@ class _Hook:
         return kernel
 
     def _read(self, name: str, arguments: dict[str, Any]) -> Call:
-        handle = _process_group(arguments.get("process_group", arguments.get("group_name")))
+        handle = process_group(arguments)
         group = self.groups.get(handle)
         if group is None:
             group = self.groups[handle] = read_group(handle)
@@ -230,13 +230,6 @@ def _alone() -> dist.ProcessGroup:
     gloo = dist.ProcessGroupGloo(store, 0, 1, timedelta(seconds=10))
     group._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, gloo)
     return group
-
-
-def _process_group(handle: Any) -> dist.ProcessGroup:
-    """The group behind an operator's argument: itself, a script object, or a name."""
-    if isinstance(handle, torch.ScriptObject):
-        return dist.ProcessGroup.unbox(handle)
-    return dist.distributed_c10d._resolve_process_group(handle)
 
 
 def _operator(name: str) -> Any:

@@ -221,5 +221,5 @@ class LiveParameters(TorchDispatchMode):
             key: self._storages[key] for key, each in alive.items() if each is not None
         }
         total = sum(each.nbytes() for each in alive.values() if each is not None)
-        self.peak_bytes = total
+        self.peak_bytes = max(self.peak_bytes, total)
         return total

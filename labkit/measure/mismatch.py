@@ -20,19 +20,18 @@ Cost: a few store operations a call, and the overlap of torch DDP (its C++ calls
 store grows by about 400 bytes a call and rank. This is a debug mode.
 """
 
-import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch.distributed as dist
 
 from .agreement import Post, disagreement
 from .call import Call
+from .circle import Blocked, Waits, read_key
 from .hook import subscribed
 
 MESSAGES = ("send", "recv")
@@ -77,7 +76,7 @@ class _Meeting:
 
     call: Call
     post: Post
-    missing: dict[int, tuple[str, ...]]
+    missing: Waits
 
 
 class _Detector:
@@ -87,7 +86,7 @@ class _Detector:
         self.places: Counter[str] = Counter()
         self.open: dict[int, _Meeting] = {}
         self.threads: set[int] = set()
-        self.episodes = 0
+        self.blocked = Blocked(store, rank)
         store.set(f"world/{rank}", str(world_size))
         for other in range(world_size):
             theirs = self._read(f"world/{other}")
@@ -118,7 +117,7 @@ class _Detector:
 
     def _post(self, call: Call) -> _Meeting:
         post, group = Post.of(call), call.group_name
-        missing: dict[int, tuple[str, ...]] = {}
+        missing: Waits = {}
         if call.operation not in MESSAGES:
             place = f"{group}/{self._next(group)}"
             mine = f"{place}/{self.rank}"
@@ -156,7 +155,8 @@ class _Detector:
         return bool(meeting.missing)
 
     def _meet(self, meeting: _Meeting) -> None:
-        start, pause, published = time.monotonic(), 0.0005, None
+        """Wait until every partner has posted something that fits."""
+        start, pause = time.monotonic(), 0.0005
         try:
             while self._look(meeting):
                 self._raise_verdict()
@@ -165,13 +165,15 @@ class _Detector:
                 if waited > self.timeout:
                     raise CollectiveMismatch(self._late(meeting))
                 if waited > PATIENCE_S and self._alone():
-                    published = self._publish(meeting, published)
-                    self._raise_if_circle(published)
+                    text = f"{meeting.post.text} on {meeting.call.axis!r}"
+                    self.blocked.publish(text, meeting.missing)
+                    if circle := self.blocked.circle():
+                        texts = "; ".join(circle.values())
+                        self._accuse(f"{texts}: these ranks wait for each other", circle)
                 time.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE_S)
         finally:
-            if published:
-                self.store.set(f"blocked/{self.rank}", "")
+            self.blocked.retract()
 
     def _raise_if_left(self, meeting: _Meeting) -> None:
         left = {rank: self._read(f"ended/{rank}") for rank in meeting.missing}
@@ -184,8 +186,7 @@ class _Detector:
 
     def _late(self, meeting: _Meeting) -> str:
         who = ", ".join(map(str, meeting.missing))
-        doing = [self._blocked(rank) for rank in meeting.missing]
-        told = "".join(f"; {record['text']} waits too" for record in doing if record)
+        told = "".join(f"; {text} waits too" for text in self.blocked.texts(meeting.missing))
         return f"{meeting.post.text}: no sign of rank {who} within {self.timeout:g} s{told}"
 
     def _alone(self) -> bool:
@@ -193,47 +194,7 @@ class _Detector:
         others = [t for t in threading.enumerate() if not t.daemon]
         return len(self.threads) == 1 and len(others) == 1
 
-    def _publish(self, meeting: _Meeting, before: dict[str, Any] | None) -> dict[str, Any]:
-        awaits = {str(rank): keys for rank, keys in meeting.missing.items()}
-        if before and before["awaits"] == awaits:
-            return before
-        self.episodes += 1
-        text = f"{meeting.post.text} on {meeting.call.axis!r}"
-        record = {"rank": self.rank, "id": self.episodes, "text": text, "awaits": awaits}
-        self.store.set(f"blocked/{self.rank}", json.dumps(record))
-        return record
-
-    def _blocked(self, rank: int) -> dict[str, Any] | None:
-        text = self._read(f"blocked/{rank}")
-        return json.loads(text) if text else None
-
-    def _raise_if_circle(self, mine: dict[str, Any]) -> None:
-        circle = self._circle([mine], {self.rank})
-        if circle is None:
-            return
-        following = [*circle[1:], mine]
-        for record, other in zip(circle, following, strict=True):
-            if any(self._read(key) for key in record["awaits"][str(other["rank"])]):
-                return
-        # Blocked before and after, and nothing came in between: nothing ever will.
-        if all(self._blocked(record["rank"]) == record for record in circle[1:]):
-            texts = "; ".join(sorted(record["text"] for record in circle))
-            ranks = {record["rank"] for record in circle}
-            self._accuse(f"{texts}: these ranks wait for each other", ranks)
-
-    def _circle(self, path: list[dict[str, Any]], seen: set[int]) -> list[dict[str, Any]] | None:
-        """Blocked ranks from this one back to this one, each waiting for the next."""
-        for rank in map(int, path[-1]["awaits"]):
-            if rank == self.rank:
-                return path
-            record = None if rank in seen else self._blocked(rank)
-            seen.add(rank)
-            found = record and self._circle([*path, record], seen)
-            if found:
-                return found
-        return None
-
-    def _accuse(self, text: str, ranks: Any) -> None:
+    def _accuse(self, text: str, ranks: Iterable[int]) -> None:
         """Raise here, and on the other ranks at their next chance."""
         for rank in ranks:
             if not self._read(f"verdict/{rank}"):
@@ -246,5 +207,4 @@ class _Detector:
             raise CollectiveMismatch(verdict.decode())
 
     def _read(self, key: str) -> bytes:
-        """What a key holds now, without waiting for it."""
-        return self.store.get(key) if self.store.check([key]) else b""
+        return read_key(self.store, key)

@@ -15,10 +15,12 @@ from matplotlib.figure import Figure
 from labkit.viz.style import svg
 from labkit.viz.words import word
 
+WIDTH = "560px"
 _FRAME = (
-    '<figure style="margin:0"><img alt="{alt}" src="data:image/svg+xml;base64,{data}" '
-    'style="width:100%;max-width:640px;height:auto;background:#fff"/>'
-    '<figcaption style="line-height:1.5;white-space:normal">{label}</figcaption></figure>'
+    '<figure style="margin:0;padding:4px;background:#fff;color:#222">'
+    '<img alt="{alt}" src="data:image/svg+xml;base64,{data}" style="width:100%;height:auto"/>'
+    '<figcaption style="line-height:1.5;white-space:normal;color:#222">{label}</figcaption>'
+    "</figure>"
 )
 
 
@@ -46,12 +48,13 @@ def frames(
         min=0,
         max=len(figures) - 1,
         tooltip=word("frames.step"),
-        layout=ipywidgets.Layout(width="100%", max_width="560px"),
+        layout=ipywidgets.Layout(width="100%"),
     )
     ipywidgets.jslink((slider, "value"), (stack, "selected_index"))
-    # A slider's own description would be given to MathJax 2; on a page with MathJax 3 that stops it.
+    # A slider's own description would be typeset by MathJax 2; a page with MathJax 3 breaks on it.
     name = ipywidgets.HTML(word("frames.step"))
-    return ipywidgets.VBox([ipywidgets.HBox([name, slider]), stack])
+    layout = ipywidgets.Layout(max_width=WIDTH, margin="0 auto")
+    return ipywidgets.VBox([ipywidgets.HBox([name, slider]), stack], layout=layout)
 
 
 def _pane(figure: Figure, label: str, alt: str) -> ipywidgets.HTML:

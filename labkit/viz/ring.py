@@ -89,6 +89,13 @@ def ring_step_alt(step: RingStep) -> str:
     return word("ring.alt_step", ranks=ranks, title=step.title, **texts)
 
 
+def ring_step_label(step: RingStep) -> str:
+    """How far the ring has come: complete sums are equally many on all ranks."""
+    ranks = len(step.held)
+    done = sum(len(parts) == ranks for parts in step.held[0])
+    return word("ring.label", done=done, ranks=ranks)
+
+
 def draw_ring_step(axes: Axes, step: RingStep) -> Axes:
     """One grid a rank, clockwise from the top; arrows are the messages of this step."""
     plain_axes(axes)

@@ -39,6 +39,7 @@ WORDS = {
     "ring.alt_message": "rank {sender} sends chunk {chunk} to rank {receiver}",
     "ring.alt_complete": "rank {rank} holds {chunks}",
     "ring.alt_none": "none",
+    "ring.label": "Complete sums on each rank: {done} of {ranks}",
     # curves
     "curves.title": "Virtual time of an all-reduce",
     "curves.title_crossing": "Below {text} {small} is faster, above it {large}",

@@ -24,14 +24,17 @@ def pages() -> list[str]:
     return [f"{name}.html" for name in [toc["root"], *chapters]]
 
 
-RAW_MATH = """() => [...document.querySelectorAll('article.bd-article *')].flatMap((e) => [...e.childNodes])
-  .filter((n) => n.nodeType === 3 && !n.parentElement.closest('pre, code, script, style, mjx-container'))
-  .map((n) => n.data).filter((text) => /\\\\[()\\[\\]]|\\$[^$]+\\$|\\\\frac|\\\\alpha/.test(text))"""
-NO_ALT = """() => [...document.querySelectorAll('img, svg[role=img]:not([aria-hidden], [aria-labelledby])')]
+RAW_MATH = r"""() => [...document.querySelectorAll('article.bd-article *')]
+  .flatMap((e) => [...e.childNodes]).filter((n) => n.nodeType === 3)
+  .filter((n) => !n.parentElement.closest('pre, code, script, style, mjx-container'))
+  .map((n) => n.data).filter((text) => /\\[()\[\]]|\$[^$]+\$|\\frac|\\alpha/.test(text))"""
+NO_ALT = """() => [...document.querySelectorAll('img, svg[role=img]')]
+  .filter((e) => !e.matches('[aria-hidden], [aria-labelledby]'))
   .filter((e) => !(e.getAttribute('alt') || e.getAttribute('aria-label') || '').trim())
   .map((e) => e.outerHTML.slice(0, 200))"""
 TOO_WIDE = """() => document.documentElement.scrollWidth <= innerWidth ? [] :
-  [...document.querySelectorAll('body *')].filter((e) => e.getBoundingClientRect().right > innerWidth + 1)
+  [...document.querySelectorAll('body *')]
+  .filter((e) => e.getBoundingClientRect().right > innerWidth + 1)
   .map((e) => e.tagName + '.' + e.className).slice(0, 8)"""
 
 

@@ -1,7 +1,7 @@
 """Numbers in sentences: what a cell computed, or a record holds, is what the reader sees.
 
-Oracle: the rendered text of tiny books. Also promised: a page taken from the execution cache has its
-numbers, a changed value is seen, a translated sentence has them, a missing one is a warning.
+Oracle: the rendered text of tiny books. Also promised: a page taken from the execution cache has
+its numbers, a changed value is seen, a translated sentence has them, a missing one is a warning.
 """
 
 import json

@@ -1,7 +1,6 @@
 """The project speaks of itself alone: nothing in it names the machine that it was written on.
 
-Every file that git tracks or would track is read. An address that a reader must type may stand in the
-setup page, and in the files that install.
+Every file that git tracks or would track is read, for absolute paths and registries of packages.
 """
 
 import re

@@ -1,8 +1,8 @@
 """What the pages must hold, read from their sources and from the built files, without a browser.
 
 Promised: every link inside the book leads somewhere, every picture has alt text, the glossary has a
-Chinese term in each row, the plan of the course says of each chapter whether it is here, the bibliography
-has what chapters cite, and no page was left with an unfilled number.
+Chinese term in each row, the plan of the course says of each chapter whether it is here, and the
+first page says when the copy needs a network.
 """
 
 import re

@@ -42,8 +42,6 @@ def test_the_table_was_found():
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n not in ("torchrun", ENVIRONMENT)])
 def test_name_exists(name):
-    if name == "reduce_scatter_single":  # the page says since which version
-        name = "dist.reduce_scatter_single"
     assert resolve(name) is not None
 
 
@@ -52,8 +50,10 @@ def test_a_wrong_name_is_noticed():
         resolve("dist.ring_all_reduce")
 
 
-def test_torchrun_is_the_module_that_the_page_names():
-    assert callable(resolve("torch.distributed.run").main)
+@pytest.mark.parametrize("name", ["torch.distributed.run", "reduce_scatter_single"])
+def test_names_of_the_sentence_below(name):
+    assert f"`{name}`" in PAGE.read_text()
+    assert resolve(name if "." in name else f"dist.{name}") is not None
 
 
 def test_debug_level_follows_the_variable(monkeypatch):

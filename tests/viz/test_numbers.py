@@ -1,6 +1,6 @@
 """numbers() hands values to a page and shows nothing.
 
-Oracle: what IPython's display was given. tests/book/test_numbers_role.py follows them onto the page.
+Oracle: what IPython's display was given. tests/book/test_numbers_role.py follows them to the page.
 """
 
 import builtins

@@ -10,7 +10,12 @@ import torch.distributed as dist
 
 from labkit.comm import handmade
 from labkit.launch import run_ranks
-from labkit.viz.ring import draw_ring_step, ring_all_reduce_steps, ring_step_alt
+from labkit.viz.ring import (
+    draw_ring_step,
+    ring_all_reduce_steps,
+    ring_step_alt,
+    ring_step_label,
+)
 from labkit.viz.style import new_figure
 
 
@@ -64,6 +69,12 @@ def test_alt_text_tells_every_message_and_sum():
     third = ring_step_alt(steps[3])
     assert third.count("sends chunk") == 4
     assert "Complete sums: rank 0 holds 0; rank 1 holds 1; rank 2 holds 2; rank 3 holds 3." in third
+
+
+def test_label_counts_complete_sums():
+    labels = [ring_step_label(step) for step in ring_all_reduce_steps(4)]
+    done = [0, 0, 0, 1, 2, 3, 4]
+    assert labels == [f"Complete sums on each rank: {count} of 4" for count in done]
 
 
 def test_drawing_fills_one_cell_for_each_part():

@@ -1,0 +1,134 @@
+"""The same function under torchrun: on this host, and over two network namespaces as two hosts.
+
+The oracle is run_ranks with the same function. A namespace has interfaces of its own: what the two
+share goes over the wire between them, and is counted there.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from labkit.launch import run_ranks
+
+NUM_ELEMENTS = 250_000
+PROGRAM = f"""
+import os
+import torch
+import torch.distributed as dist
+from labkit.launch import device, world
+
+def total(group, n):
+    x = torch.full((n,), dist.get_rank(group) + 1.0, device=device())
+    dist.all_reduce(x, group=group)
+    return dist.get_world_size(group), int(os.environ["LOCAL_RANK"]), x.sum().item()
+
+with world(timeout=60) as group:
+    print("told", *total(group, {NUM_ELEMENTS}), flush=True)
+assert not dist.is_initialized()
+"""
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
+
+
+def total(group, n):
+    x = torch.full((n,), dist.get_rank(group) + 1.0)
+    dist.all_reduce(x, group=group)
+    return dist.get_world_size(group), int(os.environ["LOCAL_RANK"]), x.sum().item()
+
+
+def told(text):
+    """What the ranks printed, sorted: torchrun shows them as they come."""
+    return sorted(line.split()[1:] for line in text.splitlines() if line.startswith("told"))
+
+
+def expected(local_ranks):
+    size, _, value = run_ranks(total, 2, NUM_ELEMENTS)[0]
+    return [[str(size), str(local), str(value)] for local in local_ranks]
+
+
+@pytest.fixture
+def program(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    return str(path)
+
+
+def test_world_under_torchrun_on_one_host(program):
+    command = [*TORCHRUN, "--standalone", "--nproc-per-node", "2", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert told(done.stdout) == expected([0, 1])
+
+
+@pytest.fixture
+def hosts():
+    """Two namespaces joined by one cable: (name, interface, address) of each."""
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("needs root and the ip command")
+    mark = os.getpid() % 100_000
+    ends = [(f"lk{mark}a", f"va{mark}", "10.77.0.1"), (f"lk{mark}b", f"vb{mark}", "10.77.0.2")]
+    try:
+        for name, _, _ in ends:
+            ip("netns", "add", name)
+        (a, va, _), (b, vb, _) = ends
+        ip("link", "add", va, "netns", a, "type", "veth", "peer", "name", vb, "netns", b)
+        for name, interface, address in ends:
+            ip("-n", name, "addr", "add", f"{address}/24", "dev", interface)
+            ip("-n", name, "link", "set", "lo", "up")
+            ip("-n", name, "link", "set", interface, "up")
+        yield ends
+    finally:
+        for name, _, _ in ends:  # each takes its processes and its end of the cable along
+            script = f"ip netns pids {name} | xargs -r kill -9; ip netns del {name}"
+            subprocess.run(["sh", "-c", script], capture_output=True, timeout=10)
+
+
+def ip(*words):
+    subprocess.run(["ip", *words], check=True, capture_output=True, timeout=10)
+
+
+def sent_bytes(name, interface):
+    """Bytes that left a namespace by its interface, headers included."""
+    path = f"/sys/class/net/{interface}/statistics/tx_bytes"
+    command = ["ip", "netns", "exec", name, "cat", path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    return int(done.stdout)
+
+
+def start(host, node_rank, program, log):
+    name, interface, _ = host
+    command = [*TORCHRUN, "--nnodes=2", "--nproc-per-node=1", f"--node-rank={node_rank}"]
+    command += ["--rdzv-backend=static", "--master-addr=10.77.0.1", "--master-port=29500", program]
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": interface, "TP_SOCKET_IFNAME": interface}
+    return subprocess.Popen(
+        ["ip", "netns", "exec", name, *command],
+        env=environment,
+        stdout=log.open("w"),
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+@pytest.mark.namespaces
+def test_world_over_two_hosts(program, hosts, tmp_path):
+    logs = [tmp_path / "log0", tmp_path / "log1"]
+    before = [sent_bytes(name, interface) for name, interface, _ in hosts]
+    nodes = [start(host, rank, program, logs[rank]) for rank, host in enumerate(hosts)]
+    try:
+        codes = [node.wait(timeout=120) for node in nodes]
+    finally:
+        for node in nodes:
+            node.kill()
+    texts = [log.read_text() for log in logs]
+    assert codes == [0, 0], texts
+    assert [line for text in texts for line in told(text)] == expected([0, 0])
+    # An all-reduce of S bytes over two ranks sends S from each; rendezvous and headers take little.
+    payload = NUM_ELEMENTS * 4
+    for (name, interface, _), start_bytes in zip(hosts, before, strict=True):
+        on_wire = sent_bytes(name, interface) - start_bytes
+        print(f"{interface}: payload {payload} bytes, wire {on_wire} bytes")
+        assert payload <= on_wire <= 1.15 * payload

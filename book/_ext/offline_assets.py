@@ -22,17 +22,17 @@ logger = logging.getLogger(__name__)
 
 MATHJAX = "mathjax@3.2.2"
 WIDGETS = "@jupyter-widgets/html-manager@1.0.15"
-# package -> (file or folder inside it, place under _static/vendor)
+# package -> (files or folders inside it, their folder under _static/vendor)
 FILES = {
     MATHJAX: (
-        ("es5/tex-mml-chtml.js", "mathjax/tex-mml-chtml.js"),
-        ("es5/output/chtml/fonts", "mathjax/output/chtml/fonts"),
-        ("es5/input/tex/extensions", "mathjax/input/tex/extensions"),
-        ("es5/a11y", "mathjax/a11y"),
-        ("es5/sre", "mathjax/sre"),
-        ("es5/ui", "mathjax/ui"),
+        ("es5/tex-mml-chtml.js", "mathjax"),
+        ("es5/output/chtml/fonts", "mathjax/output/chtml"),
+        ("es5/input/tex/extensions", "mathjax/input/tex"),
+        ("es5/a11y", "mathjax"),
+        ("es5/sre", "mathjax"),
+        ("es5/ui", "mathjax"),
     ),
-    WIDGETS: (("dist/embed.js", "html-manager/embed.js"),),
+    WIDGETS: (("dist/embed.js", "html-manager"), ("dist/*.woff2", "html-manager")),
 }
 LOCAL = {
     "mathjax_path": "vendor/mathjax/tex-mml-chtml.js",
@@ -76,13 +76,14 @@ def copy_assets(app: Sphinx) -> None:
         return
     vendor = Path(app.outdir) / "_static" / "vendor"
     for package, root in app.assets_from.items():  # type: ignore[attr-defined]
-        for inside, place in FILES[package]:
-            source, target = root / inside, vendor / place
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if source.is_dir():
-                shutil.copytree(source, target, dirs_exist_ok=True)
-            else:
-                shutil.copy2(source, target)
+        for pattern, folder in FILES[package]:
+            (vendor / folder).mkdir(parents=True, exist_ok=True)
+            for source in root.glob(pattern):
+                target = vendor / folder / source.name
+                if source.is_dir():
+                    shutil.copytree(source, target, dirs_exist_ok=True)
+                else:
+                    shutil.copy2(source, target)
 
 
 def drop_thebe(

@@ -3,7 +3,7 @@
     python -m labkit.bench.hook
 
 Two gloo ranks train a transformer of 4 layers (width 128, 4 heads, 8 × 64 tokens) with DDP's own
-bucket size. Blocks of 4 steps are timed in interleaved pairs. Installing the hook is left out
+bucket size. Blocks of 3 steps are timed in interleaved pairs. Installing the hook is left out
 and printed by itself: a ledger is opened once around many steps.
 """
 
@@ -23,8 +23,8 @@ from labkit.measure import hook
 from labkit.measure.ledger import CommLedger
 
 BOUND = 1.02
-PAIRS = 40
-BLOCK = 4
+PAIRS = 24
+BLOCK = 3
 
 
 def step_ratio(pairs: int = PAIRS) -> Ratio:

@@ -1,4 +1,4 @@
-"""A training step of our transformer beside transformers' Llama, the same weights, in one process."""
+"""A training step of our transformer beside that of transformers, the same weights, one process."""
 
 import tempfile
 

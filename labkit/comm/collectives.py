@@ -32,6 +32,8 @@ import torch
 import torch.distributed as dist
 from torch.autograd.function import once_differentiable
 
+from labkit.comm.devices import require_device
+
 # torch 2.13 renamed the two single-tensor collectives; the old names warn there, the new ones are
 # missing before.
 _GATHER = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
@@ -40,16 +42,19 @@ _REDUCE_SCATTER = getattr(dist, "reduce_scatter_single", None) or dist.reduce_sc
 
 def copy_to(x: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
     """Enter a sharded region: every rank already holds x. Returns a view of x."""
+    require_device(x, group)
     return _Pair.apply(x, lambda x: x.view_as(x), lambda grad: _reduced(grad, group))
 
 
 def reduce_from(x: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
     """Leave a sharded region: every rank holds a partial sum, and gets the whole one."""
+    require_device(x, group)
     return _Pair.apply(x, lambda x: _reduced(x, group), lambda grad: grad)
 
 
 def gather_from(x: torch.Tensor, group: dist.ProcessGroup, dim: int = -1) -> torch.Tensor:
     """Leave a sharded region: every rank holds a slice along dim, and gets all, in rank order."""
+    require_device(x, group)
     dim = _positive(x, dim)
     return _Pair.apply(
         x, lambda x: _gathered(x, group, dim), lambda grad: _own_slice(grad, group, dim)
@@ -62,6 +67,7 @@ def scatter_to(x: torch.Tensor, group: dist.ProcessGroup, dim: int = -1) -> torc
     Raises:
         ValueError: if the dimension does not divide over the group.
     """
+    require_device(x, group)
     dim = _positive(x, dim)
     _check_divides(x, dim, group)
     return _Pair.apply(
@@ -74,6 +80,7 @@ def all_gather(x: torch.Tensor, group: dist.ProcessGroup, dim: int = 0) -> torch
 
     Forward is that of gather_from. Backward differs: here the ranks' gradients are parts of a sum.
     """
+    require_device(x, group)
     dim = _positive(x, dim)
     return _Pair.apply(
         x, lambda x: _gathered(x, group, dim), lambda grad: _reduce_scattered(grad, group, dim)
@@ -86,6 +93,7 @@ def reduce_scatter(x: torch.Tensor, group: dist.ProcessGroup, dim: int = 0) -> t
     Raises:
         ValueError: if the dimension does not divide over the group.
     """
+    require_device(x, group)
     dim = _positive(x, dim)
     _check_divides(x, dim, group)
     return _Pair.apply(
@@ -113,6 +121,7 @@ def all_to_all(
     Raises:
         ValueError: if sizes are missing, or do not fit the group or the rows of x.
     """
+    require_device(x, group)
     size, rows = dist.get_world_size(group), x.shape[_positive(x, 0)]
     if (send_sizes is None) != (receive_sizes is None):
         raise ValueError("all_to_all needs both send_sizes and receive_sizes, or neither")
@@ -142,6 +151,7 @@ def all_reduce(
     Raises:
         RuntimeError: if x needs a gradient; reduce_from is the sum that has one.
     """
+    require_device(x, group)
     _check_no_grad(x, "all_reduce")
     result = _buffer(x)
     dist.all_reduce(result, op=op, group=group)
@@ -160,6 +170,7 @@ def broadcast(x: torch.Tensor, group: dist.ProcessGroup, root: int) -> torch.Ten
         ValueError: if the root is not in the group.
         RuntimeError: if x needs a gradient.
     """
+    require_device(x, group)
     _check_no_grad(x, "broadcast")
     if root not in (ranks := dist.get_process_group_ranks(group)):
         raise ValueError(f"root {root} is not one of the group's global ranks {ranks}")

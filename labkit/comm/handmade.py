@@ -32,9 +32,12 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 
+from labkit.comm.devices import require_device
+
 
 def naive_all_reduce(x: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
     """Sum x over the group: the first rank collects every tensor, adds, and sends the sum back."""
+    require_device(x, group)
     first, *others = dist.get_process_group_ranks(group)
     total = copy_of(x)
     if dist.get_rank() == first:
@@ -69,6 +72,7 @@ def ring_reduce_scatter(x: torch.Tensor, group: dist.ProcessGroup) -> torch.Tens
     Returns:
         Chunk `rank` of the flattened sum, [n/N].
     """
+    require_device(x, group)
     rank, size = dist.get_rank(group), dist.get_world_size(group)
     chunks = x.detach().contiguous().view(-1).tensor_split(size)
     partial = chunks[rank - 1].clone()  # a negative index goes round, as the ring does
@@ -92,6 +96,7 @@ def pass_around(chunks: Sequence[torch.Tensor], group: dist.ProcessGroup) -> Non
 
 def ring_all_gather(x: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
     """The tensors of all ranks, one after another along dim 0, on every rank."""
+    require_device(x, group)
     x = torch.atleast_1d(x.detach())
     gathered = x.new_empty(dist.get_world_size(group), *x.shape)  # [N, d, ...]
     gathered[dist.get_rank(group)] = x
@@ -145,6 +150,7 @@ def tree_broadcast(x: torch.Tensor, group: dist.ProcessGroup, group_root: int = 
         group: who takes part.
         group_root: position of the root in the group; places in the tree count from there.
     """
+    require_device(x, group)
     ranks = ranks_from(group_root, group)
     place, distance = ranks.index(dist.get_rank()), 1
     result = copy_of(x)
@@ -163,6 +169,7 @@ def tree_reduce(x: torch.Tensor, group: dist.ProcessGroup, group_root: int = 0) 
     Returns:
         The sum at the root; elsewhere the part of it that this rank passed on.
     """
+    require_device(x, group)
     ranks = ranks_from(group_root, group)
     place, distance = ranks.index(dist.get_rank()), 1 << (len(ranks) - 1).bit_length()
     total = copy_of(x)

@@ -15,6 +15,8 @@ DISTRIBUTED = Path(dist.__file__).parent
 FRONTS = {
     str(DISTRIBUTED / f"{name}.py") for name in ("distributed_c10d", "_functional_collectives")
 }
+# What lies between a call and the hook while a dispatch mode, such as a FLOP counter, is on.
+DISPATCHERS = ("_ops.py", "_compile.py", "eval_frame.py", "_python_dispatch.py")
 
 
 class Caller(NamedTuple):
@@ -36,6 +38,8 @@ def find_caller(operation: str, depth: int) -> Caller:
     """Walk outwards from the frame `depth` above this one."""
     place, blocking = None, False
     frame: FrameType | None = sys._getframe(depth)
+    while frame is not None and _dispatches(frame):
+        frame = frame.f_back
     native = frame is None or frame.f_code.co_filename not in FRONTS
     while frame is not None:
         code = frame.f_code
@@ -50,6 +54,11 @@ def find_caller(operation: str, depth: int) -> Caller:
         frame = frame.f_back
     line = place and f"{_short(place.f_code.co_filename)}:{place.f_lineno}"
     return Caller(line, blocking and operation in ("send", "recv"), native)
+
+
+def _dispatches(frame: FrameType) -> bool:
+    code = frame.f_code
+    return code.co_name == "__torch_dispatch__" or code.co_filename.endswith(DISPATCHERS)
 
 
 @cache

@@ -1,7 +1,7 @@
 """What a rank did, in order, as plain data: the vocabulary of logs, replay and timelines.
 
-A log is a list of these events. `log.py` records one from a running rank; `fabric.py` replays the logs
-of all ranks in virtual time; a test or a chapter may also write one by hand.
+A log is a list of these events. `log.py` records one from a running rank; `fabric.py` replays the
+logs of all ranks in virtual time; a test or a chapter may also write one by hand.
 """
 
 from dataclasses import dataclass
@@ -20,12 +20,13 @@ class Launch:
 
     Args:
         id: counts the launches of one rank from 0.
-        operation: all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, scatter, reduce, gather,
-            barrier, send or recv.
+        operation: all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, scatter, reduce,
+            gather, barrier, send or recv.
         axis: the group's description, a mesh axis where the group belongs to a Mesh.
         ranks: global ranks of the group, in group order.
         bytes: payload S, this rank's input in bytes (a recv: what arrives).
-        peer: global rank at the other end of a send or recv, the root of a rooted collective, else None.
+        peer: global rank at the other end of a send or recv, the root of a rooted collective, or
+            None.
     """
 
     id: int

@@ -36,7 +36,7 @@ from .hook import subscribed
 
 MESSAGES = ("send", "recv")
 PATIENCE_S = 0.05  # a wait longer than this is published, for others to find circles
-LONGEST_PAUSE_S = 0.02
+LONGEST_PAUSE_S = 0.005
 
 
 class CollectiveMismatch(RuntimeError):
@@ -50,7 +50,7 @@ def detect_mismatches(
     """Check every communication call of this process against those of the other ranks.
 
     Args:
-        store: any store that all ranks share; keys get the prefix "mismatch".
+        store: any store that all ranks share, fresh for this block; keys get the prefix "mismatch".
         rank: of this process in the world.
         world_size: must be the same on all ranks.
         timeout: seconds after which a call gives up on partners that have not come.
@@ -92,11 +92,12 @@ class _Detector:
             theirs = self._read(f"world/{other}")
             if theirs and int(theirs) != world_size:
                 text = f"rank {rank} counts {world_size} ranks, rank {other} counts {int(theirs)}"
-                self._accuse(f"{text}: ranks must agree on the world", {*range(world_size), other})
+                self._accuse(
+                    f"{text}: ranks must agree on the world", {*range(world_size), rank, other}
+                )
 
     def issued(self, call: Call) -> None:
         """Post a call; unless it is asynchronous, wait for its partners."""
-        self._raise_verdict()
         self.threads.add(threading.get_ident())
         meeting = self._post(call)
         if call.asynchronous and not call.native:
@@ -195,7 +196,7 @@ class _Detector:
         return len(self.threads) == 1 and len(others) == 1
 
     def _accuse(self, text: str, ranks: Iterable[int]) -> None:
-        """Raise here, and on the other ranks at their next chance."""
+        """Raise here, and on the other ranks when they next wait for somebody."""
         for rank in ranks:
             if not self._read(f"verdict/{rank}"):
                 self.store.set(f"verdict/{rank}", text)

@@ -40,7 +40,7 @@ def read_safetensors(path: str | Path) -> tuple[dict[str, torch.Tensor], dict[st
         raise FileNotFoundError(f"no file {path}")
     with path.open("rb") as file:
         head = file.read(9)
-    # Safetensors: 8 bytes of length, whose first may be 0x80, then JSON. Pickle: 0x80. torch: a zip.
+    # Safetensors: 8 bytes of length, the first may be 0x80, then JSON. Pickle: 0x80. torch: a zip.
     if head[8:] != b"{" and head[:1] in (b"\x80", b"P"):
         raise ValueError(
             f"{path} is a pickle (a torch.save file); loading one can run any code. Convert it "

@@ -16,11 +16,12 @@ from labkit.viz.style import svg
 from labkit.viz.words import word
 
 WIDTH = "560px"
+# The class keeps the book's theme from dimming the picture on a dark page: its ground stays white.
 _FRAME = (
-    '<figure style="margin:0;padding:4px;background:#fff;color:#222">'
-    '<img alt="{alt}" src="data:image/svg+xml;base64,{data}" style="width:100%;height:auto"/>'
-    '<figcaption style="line-height:1.5;white-space:normal;color:#222">{label}</figcaption>'
-    "</figure>"
+    '<div style="padding:4px;background:#fff;color:#222">'
+    '<img class="dark-light" alt="{alt}" src="data:image/svg+xml;base64,{data}" '
+    'style="width:100%;height:auto"/>'
+    '<div style="line-height:1.5;white-space:normal;text-align:center">{label}</div></div>'
 )
 
 

@@ -48,7 +48,7 @@ class Reader:
 DRAWN = """() => (!window.MathJax?.startup?.promise || document.querySelectorAll('.math').length ===
     document.querySelectorAll('.math:has(mjx-container)').length) &&
   [...document.querySelectorAll('script[type="application/vnd.jupyter.widget-view+json"]')]
-    .every((script) => script.parentElement.querySelector('.jupyter-widgets, .widget-subarea'))"""
+    .every((script) => script.parentElement.querySelector('.jupyter-widgets'))"""
 
 
 @pytest.fixture(scope="session")
@@ -67,9 +67,9 @@ def base(html):
         server.shutdown()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
-    """Headless Chromium."""
+    """Headless Chromium; closed after the module, since its event loop would be in others' way."""
     with sync_playwright() as play:
         chromium = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield chromium
@@ -91,7 +91,7 @@ def reader(browser: Browser, base: str):
 
     reader.page.route("**/*", guard)
     reader.page.on("response", lambda r: r.ok or r.status in (301, 304) or _note(reader, r))
-    reader.page.on("console", lambda m: m.type in ("error", "warning") and _note(reader, m.text))
+    reader.page.on("console", lambda m: m.type == "error" and _note(reader, m.text))
     reader.page.on("pageerror", lambda error: _note(reader, error))
     yield reader
     context.close()

@@ -67,6 +67,7 @@ def test_with_packages_in_the_cache_nothing_is_fetched_and_nobody_else_is_named(
     assert (vendor / "mathjax/tex-mml-chtml.js").stat().st_size > 1_000_000
     assert list((vendor / "mathjax/output/chtml/fonts").rglob("*.woff"))
     assert (vendor / "html-manager/embed.js").stat().st_size > 1_000_000
+    assert list((vendor / "html-manager").glob("*.woff2"))
     assert warnings == ""
 
 

@@ -8,13 +8,14 @@ the captions of parts in the sidebar, which come from the table of contents.
 """
 
 import re
+import shutil
 
 import pytest
 import yaml
 from babel.messages.pofile import read_po, write_po
 from bs4 import BeautifulSoup
 
-from tests.book.building import ROOT, build_book
+from tests.book.building import ROOT, build_book, build_tiny
 
 LANGUAGE = "eo"  # any code that the theme has words for
 KEPT = "pre, code, script, style, .headerlink, .math, .cell_output .output, .cell_output table"
@@ -29,6 +30,7 @@ THEIRS = (
 def pages(html):
     """Pairs of pages, English and invented, by name."""
     folder = ROOT / "_build" / "pseudo"
+    shutil.rmtree(folder, ignore_errors=True)  # no catalogue of an earlier text may remain
     config = write_config(folder)
     output = f"--path-output={folder}"
     build_book(output, f"--config={config}", "--builder=custom", "--custom-builder=gettext")
@@ -76,6 +78,14 @@ def parse(path):
     for kept in article.select(f"{KEPT}, {THEIRS}"):
         kept.decompose()
     return article
+
+
+def test_table_in_a_box_enters_the_catalogue(tmp_path):
+    table = "| here | there |\n|---|---|\n| a worker | a rank |\n"
+    (tmp_path / "index.md").write_text(f"# Title\n\n```{{admonition}} Box\n{table}```\n")
+    assert build_tiny(tmp_path, ["myst_nb", "translatable"], "gettext") == ""
+    messages = [m.id for m in read_po((tmp_path / "_build/gettext/index.pot").open("rb"))]
+    assert {"Title", "Box", "here", "there", "a worker", "a rank"} <= set(messages)
 
 
 def test_every_sentence_is_bracketed(pages):

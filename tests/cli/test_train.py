@@ -94,4 +94,4 @@ def test_bad_input_is_one_line_and_leaves_nothing(arguments, told, tmp_path, mon
 
 
 def test_an_unknown_command():
-    assert "No such command 'trian'" in run("trian").output
+    assert "No such command 'trainn'" in run("trainn").output

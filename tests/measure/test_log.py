@@ -6,8 +6,17 @@ Oracle: FLOPs counted by hand, 2·m·n·k a matrix product, and the order of lin
 import pytest
 import torch
 import torch.distributed as dist
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
 from torch.nn.functional import scaled_dot_product_attention
 from torch.nn.parallel import DistributedDataParallel
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils.checkpoint import checkpoint
 
 from labkit.launch import run_ranks
 from labkit.measure.events import Compute, Launch, Mark, Wait
@@ -85,6 +94,34 @@ def test_attention_on_a_cpu_is_counted(alone, backward):
     assert log.events[2:] == ([Compute(flops=5.0 * product)] if backward else [])
 
 
+def test_a_layer_without_autograd_is_counted(alone):
+    with EventLog() as log, torch.no_grad():
+        torch.nn.Linear(3, 5)(torch.ones(2, 3))
+    assert log.events == [Compute(flops=60.0)]
+
+
+def test_recomputed_arithmetic_counts_again(alone):
+    x, w = torch.ones(2, 3, requires_grad=True), torch.ones(3, 5)
+    with EventLog() as log:
+        checkpoint(torch.matmul, x, w, use_reentrant=False).sum().backward()
+    assert log.events == [
+        Compute(flops=60.0 + 60.0)
+    ]  # torch stops before the product is made again
+    with EventLog() as log:
+        checkpoint(lambda: (x @ w).relu(), use_reentrant=False).sum().backward()
+    assert log.events == [Compute(flops=2 * 60.0 + 60.0)]
+
+
+def test_a_fake_world_is_counted():
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=1)
+    try:
+        with FakeTensorMode(), EventLog() as log:
+            dist.all_reduce(torch.empty(2, 3) @ torch.empty(3, 5))
+    finally:
+        dist.destroy_process_group()
+    assert log.events == [Compute(flops=60.0), launch(0, "all_reduce", 40), Wait(id=0)]
+
+
 def test_waits_refer_to_their_own_launch(alone):
     with EventLog() as log:
         works = [dist.all_reduce(torch.ones(n), async_op=True) for n in (1, 2, 3)]
@@ -133,6 +170,23 @@ def test_ddp_overlaps_and_waits_at_the_end():
         assert [event.bytes for event in launches] == [256] * 3
         # A bucket goes out before the last product is done: that is the overlap.
         assert rest.index(launches[0]) < max(i for i, e in enumerate(rest) if type(e) is Compute)
+
+
+def _sharded(group):
+    mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("tp",))
+    plan = {"0": ColwiseParallel(), "1": RowwiseParallel()}
+    layers = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Linear(16, 8))
+    model = parallelize_module(layers, mesh, plan)
+    with EventLog() as log:
+        model(torch.ones(2, 8)).sum()
+    return log.events
+
+
+def test_of_a_sharded_product_only_this_ranks_part_counts():
+    for events in run_ranks(_sharded, 2):
+        part = sum(event.flops for event in events if isinstance(event, Compute))
+        assert part == 2 * 2 * (8 * 16 + 16 * 8) / 2
+        assert [type(event) for event in events[1:3]] == [Launch, Wait]
 
 
 def _messages(group):

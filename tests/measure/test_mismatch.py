@@ -20,8 +20,10 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.flop_counter import FlopCounterMode
 
 from labkit.launch import run_ranks
+from labkit.measure.log import EventLog
 from labkit.measure.mismatch import CollectiveMismatch, detect_mismatches
 
 PROMPT_S = 2.0
@@ -400,6 +402,11 @@ def ring(group, rank):
             work.wait()
 
 
+def ring_under_a_flop_counter(group, rank):
+    with FlopCounterMode(display=False), EventLog():  # their frames lie between call and hook
+        ring(group, rank)
+
+
 def anyone(group, rank):
     if rank == 0:
         dist.recv(torch.empty(2))
@@ -422,6 +429,7 @@ def anyone(group, rank):
         rooted,
         slow,
         ring,
+        ring_under_a_flop_counter,
         anyone,
     ],
 )

@@ -32,7 +32,7 @@ def test_each_frame_is_svg_with_its_own_alt_text_and_label():
     stack = frames([drawn(1), drawn(2)], ["a < b", "c"], ['say "one"', "two"]).children[1]
     first = stack.children[0].value
     assert 'alt="say &quot;one&quot;"' in first
-    assert "a &lt; b</figcaption>" in first
+    assert "a &lt; b</div>" in first
     data = re.search(r"base64,([^\"]+)", first).group(1)
     assert "<svg" in base64.b64decode(data).decode()
 

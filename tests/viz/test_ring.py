@@ -7,10 +7,12 @@ so the sum in a message tells which chunk it is and whose parts are in it.
 import pytest
 import torch
 import torch.distributed as dist
+from matplotlib.colors import to_rgba
 
 from labkit.comm import handmade
 from labkit.launch import run_ranks
 from labkit.viz.ring import (
+    DONE,
     draw_ring_step,
     ring_all_reduce_steps,
     ring_step_alt,
@@ -86,3 +88,5 @@ def test_drawing_fills_one_cell_for_each_part():
     empty = sum(patch.get_facecolor()[0] > 0.9 for patch in cells)
     assert len(axes.patches) == 3 * 9 + 3  # three grids, and a frame around each chunk that moved
     assert 27 - empty == filled
+    complete = sum(patch.get_facecolor() == to_rgba(DONE) for patch in cells)
+    assert complete == 9  # one whole column on each of three ranks

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -64,11 +65,31 @@ def test_world_under_torchrun_on_one_host(program):
     assert told(done.stdout) == expected([0, 1])
 
 
+@pytest.mark.namespaces
+def test_a_host_whose_name_does_not_resolve(program):
+    needs_root("unshare")
+    script = 'hostname no-such-host; mount --bind /dev/null /etc/resolv.conf; exec "$@"'
+    code = (
+        "import socket; from labkit.launch import run_ranks; from program import total\n"
+        "try: socket.gethostbyname(socket.gethostname())\n"
+        "except OSError: print(run_ranks(total, 2, 10, echo=False)[0])"
+    )
+    command = ["unshare", "-mu", "sh", "-c", script, "sh", sys.executable, "-c", code]
+    folder = Path(program).parent
+    Path(program).write_text(PROGRAM.partition("with world")[0])
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    assert done.stdout == "(2, 0, 30.0)\n", done.stderr
+
+
+def needs_root(tool):
+    if os.geteuid() != 0 or shutil.which(tool) is None:
+        pytest.skip(f"needs root and the {tool} command")
+
+
 @pytest.fixture
 def hosts():
     """Two namespaces joined by one cable: (name, interface, address) of each."""
-    if os.geteuid() != 0 or shutil.which("ip") is None:
-        pytest.skip("needs root and the ip command")
+    needs_root("ip")
     mark = os.getpid() % 100_000
     ends = [(f"lk{mark}a", f"va{mark}", "10.77.0.1"), (f"lk{mark}b", f"vb{mark}", "10.77.0.2")]
     try:

@@ -12,7 +12,6 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -23,12 +22,6 @@ from torch.utils.data import DataLoader
 from labkit.launch import device, run_ranks, world
 
 SCALE = 3
-
-
-@dataclass(frozen=True)
-class Pair:
-    left: int
-    right: int
 
 
 def total(group, x):
@@ -52,56 +45,6 @@ def test_results_come_in_rank_order_whoever_is_first():
         return dist.get_rank(group)
 
     assert run_ranks(late_first, 3) == [0, 1, 2]
-
-
-def test_big_nested_and_empty_results():
-    def results(group):
-        big = torch.arange(2_000_000, dtype=torch.float32)  # 8 MB
-        return [{"deep": (big, None)}, None, torch.empty(0, 3)][dist.get_rank(group)]
-
-    nested, nothing, empty = run_ranks(results, 3)
-    assert torch.equal(nested["deep"][0], torch.arange(2_000_000, dtype=torch.float32))
-    assert nested["deep"][1] is None
-    assert nothing is None
-    assert empty.shape == (0, 3)
-
-
-def test_only_what_a_view_shows_travels():
-    def view(group, x):
-        return x.untyped_storage().nbytes(), torch.ones(1000, 1000)[1:3, :5]
-
-    arrived, (there, back) = 80, run_ranks(view, 1, torch.ones(100, 100)[:4, :5])[0]
-    assert there == arrived
-    assert back.untyped_storage().nbytes() == 40
-    assert torch.equal(back, torch.ones(2, 5))
-
-
-def test_a_transposed_tensor_keeps_its_strides():
-    x = torch.arange(6.0).view(2, 3).t()
-    assert run_ranks(lambda group, x: x.stride(), 1, x) == [(1, 3)]
-
-
-def test_tensors_come_back_outside_their_graph_and_leaves_keep_their_flag():
-    def results(group, weight):
-        return weight.requires_grad, weight, weight * 2, torch.nn.Parameter(weight.detach())
-
-    sent = torch.ones(2, requires_grad=True)
-    flag, leaf, inner, parameter = run_ranks(results, 1, sent)[0]
-    assert flag
-    assert leaf.requires_grad
-    assert not inner.requires_grad
-    assert torch.equal(inner, torch.full((2,), 2.0))
-    assert isinstance(parameter, torch.nn.Parameter)
-
-
-def test_a_class_of_the_test_comes_back_as_itself():
-    class Local:
-        def __init__(self, rank):
-            self.rank = rank
-
-    pair, local = run_ranks(lambda group: (Pair(1, 2), Local(0)), 1)[0]
-    assert pair == Pair(1, 2)
-    assert type(local) is Local
 
 
 def test_output_of_python_c_and_children_is_shown_in_rank_order(capfd):
@@ -222,17 +165,11 @@ print(run_ranks(Adder(), 2), run_ranks(lambda group: base, 1))
 """
 
 
-@pytest.mark.parametrize("how", ["-", "file"])
-def test_scripts_need_no_guard(how, tmp_path):
+def test_a_script_needs_no_guard_and_runs_once(tmp_path):
     file = tmp_path / "script.py"
     file.write_text(SCRIPT)
-    done = subprocess.run(
-        [sys.executable, "-" if how == "-" else str(file)],
-        input=SCRIPT if how == "-" else "",
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    command = [sys.executable, str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert (done.stdout, done.stderr) == ("the script runs\n[10, 11] [10]\n", "")
 
 

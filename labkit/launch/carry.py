@@ -13,6 +13,7 @@ code itself. Three things are added here:
 """
 
 import hashlib
+import importlib
 import inspect
 import io
 import linecache
@@ -25,7 +26,7 @@ import sysconfig
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -97,6 +98,9 @@ class _Carrier(cloudpickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, CodeType):  # marshal keeps the file name, cloudpickle would drop it
             return marshal.loads, (marshal.dumps(self._relabelled(obj)),)
+        if isinstance(obj, ModuleType) and type(obj) is not ModuleType:
+            # cloudpickle takes the `ops` of `ledger.ops` for the module torch.ops, which is a class
+            return importlib.import_module, (obj.__name__,)
         if type(obj) is torch.Tensor:
             return _lightest(obj).__reduce_ex__(pickle.HIGHEST_PROTOCOL)
         return super().reducer_override(obj)

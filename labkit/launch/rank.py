@@ -29,8 +29,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from labkit import _carry
-from labkit._carry import pack_result, unpack_call
+from labkit.launch import carry
+from labkit.launch.carry import pack_result, unpack_call
 from labkit.measure.call import Call
 from labkit.measure.hook import subscribe
 from labkit.measure.mismatch import detect_mismatches
@@ -54,7 +54,6 @@ class Order:
         folder: private to this world; holds the call, and what rank_file names.
         cells: texts of the notebook cells that the function comes from.
         environment: all of os.environ but RANK; the fork server's is as old as its first world.
-        directory: to work in.
         server: process number of the fork server, this rank's parent for the operating system.
         start_method: of processes that the rank starts, the parent's; None is Python's default.
         timeout: of a collective, in seconds; a backstop, the parent's comes first.
@@ -65,7 +64,6 @@ class Order:
     folder: str
     cells: dict[str, str]
     environment: dict[str, str]
-    directory: str
     server: int | None
     start_method: str | None
     timeout: float
@@ -158,7 +156,6 @@ def _detector(order: Order) -> AbstractContextManager[None]:
 def _settle(order: Order) -> None:
     os.environ.clear()
     os.environ.update(order.environment, RANK=str(order.rank), LOCAL_RANK=str(order.rank))
-    os.chdir(order.directory)
     # A fork server's child would start others by fork server, which pickles a DataLoader's workers.
     multiprocessing.set_start_method(order.start_method, force=True)
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"].partition(",")[0]))
@@ -206,7 +203,7 @@ def _end_with_parent(order: Order) -> None:
 def _failure(error: BaseException) -> Outcome:
     when = time.monotonic()
     trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, _carry.__file__):
+    while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, carry.__file__):
         trace = trace.tb_next  # the user's frames only
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int) else int(error.code is not None)

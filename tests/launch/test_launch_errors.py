@@ -169,66 +169,6 @@ def test_a_failure_does_not_spoil_the_next_world():
     assert run_ranks(lambda group: dist.get_rank(group), 2) == [0, 1]
 
 
-def test_what_cannot_come_back_is_an_error_of_its_rank():
-    def lock(group):
-        return {"held": threading.Lock()} if dist.get_rank(group) else None
-
-    with pytest.raises(RankError, match=r"rank 1 of 2 (.|\n)*returned dict (.|\n)*lock") as caught:
-        run_ranks(lock, 2)
-    assert caught.value.rank == 1
-
-
-def test_what_cannot_be_carried_over_is_named():
-    lock = threading.Lock()
-
-    def closes_over(group):
-        return lock
-
-    with pytest.raises(ValueError, match=r"closes_over.*'lock' is a _thread\.lock(.|\n)*inside"):
-        run_ranks(closes_over, 2)
-    with (
-        open(os.devnull, "a") as file,
-        pytest.raises(ValueError, match=r"argument 1 is a .*TextIO"),
-    ):
-        run_ranks(hangs, 2, 5, file)
-
-    def passes_a_group(group):
-        run_ranks(hangs, 2, group)
-
-    with pytest.raises(RankError, match=r"argument 0 is a .*ProcessGroup"):
-        run_ranks(passes_a_group, 1)
-
-
-@pytest.mark.parametrize("world_size", [0, -3, 2.0, True, "4"])
-def test_a_wrong_world_size_is_refused(world_size):
-    with pytest.raises(ValueError, match=rf"world_size must be .*at least 1, got {world_size!r}"):
-        run_ranks(hangs, world_size)
-
-
-def test_other_bad_input_is_refused():
-    with pytest.raises(ValueError, match="'no function', which is not callable"):
-        run_ranks("no function", 2)
-    with pytest.raises(ValueError, match=r"timeout must be over 0 .*got 0"):
-        run_ranks(hangs, 2, timeout=0)
-    with pytest.raises(ValueError, match="got 'tpu'"):
-        run_ranks(hangs, 2, device="tpu")
-
-
-def test_too_few_gpus_give_both_numbers(monkeypatch, capsys):
-    monkeypatch.setattr(dist, "is_nccl_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(ValueError, match="4 ranks over 1 GPU"):
-        run_ranks(hangs, 4, device="cuda")
-    assert run_ranks(lambda group: dist.get_backend(group), 2) == ["gloo", "gloo"]
-    assert capsys.readouterr().out == "2 ranks over 1 GPU: running on the CPU\n"
-
-
-def test_windows_is_told_what_to_use(monkeypatch):
-    monkeypatch.setattr(sys, "platform", "win32")
-    with pytest.raises(RuntimeError, match="use WSL"):
-        run_ranks(hangs, 2)
-
-
 def test_children_of_a_failed_rank_die_with_it(tmp_path):
     def starts_a_child(group):
         child = subprocess.Popen(["sleep", "1234"])
@@ -262,25 +202,31 @@ def test_an_interrupt_is_immediate_and_leaves_nothing(tmp_path):
 
 
 PARENT = """
-import os, subprocess, sys, time
+folder = {!r}
+import os, subprocess, time
 from labkit.launch import run_ranks
 def waits(group):
     child = subprocess.Popen(["sleep", "1234"])
-    print(os.getpid(), child.pid, file=open(sys.argv[1] + os.environ["RANK"], "w"), flush=True)
+    with open(folder + "/" + os.environ["RANK"], "w") as file:
+        print(os.getpid(), child.pid, file=file)
     time.sleep(600)
 run_ranks(waits, 2)
 """
 
 
 def test_no_orphan_when_the_parent_is_killed(tmp_path):
-    parent = subprocess.Popen([sys.executable, "-c", PARENT, f"{tmp_path}/"])
+    text, folder = tmp_path / "text", tmp_path / "pids"
+    text.write_text(PARENT.format(str(folder)))
+    folder.mkdir()
+    with text.open() as source:
+        parent = subprocess.Popen([sys.executable, "-"], stdin=source)
     try:
-        end = time.monotonic() + 60
-        while sum(len(f.read_text().split()) for f in tmp_path.iterdir()) < 4:
+        end = time.monotonic() + 100
+        while sum(len(file.read_text().split()) for file in folder.iterdir()) < 4:
             assert parent.poll() is None
             assert time.monotonic() < end
             time.sleep(0.05)
-        pids = [int(pid) for file in tmp_path.iterdir() for pid in file.read_text().split()]
+        pids = [int(pid) for file in folder.iterdir() for pid in file.read_text().split()]
         pids += children(parent.pid)  # the fork server and the resource tracker
         assert all(map(alive, pids))
     finally:

@@ -5,8 +5,7 @@
 The function may come from a notebook cell, a script or a test; it is carried by value, and so are
 its arguments and results. Every rank's output is shown whole, in rank order. The rank that failed
 first is the one reported; a hang ends in RankTimeout with each rank's place; no process outlives
-the call or the parent. A rank may itself call run_ranks; its first world then starts a fork server
-of its own (3 s).
+the call or the parent. A rank may call run_ranks too, from a fork server of its own (3 s).
 
 The same function runs under torchrun, on one host or several, inside `with world() as group`. Ranks
 see the variables that torchrun sets, so code that reads RANK or LOCAL_RANK runs under both.
@@ -30,10 +29,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from labkit._carry import pack_call, unpack_result
-from labkit._place import choose_gpu, loopback, num_gpus, open_store, world_environment
-from labkit._rank import CALL, Order, Outcome, join_world, last_call, rank_file
-from labkit._world import World, start_server
+from labkit.launch.carry import pack_call, unpack_result
+from labkit.launch.place import choose_gpu, loopback, num_gpus, open_store, world_environment
+from labkit.launch.rank import CALL, Order, Outcome, join_world, last_call, rank_file
+from labkit.launch.world import World, start_server
 
 MAX_TIMEOUT_S = 1e6
 LAST_LINES = 5  # of the output of a rank that died: C++ says there why
@@ -107,7 +106,6 @@ def run_ranks(
             folder=folder,
             cells=parcel.cells,
             environment=world_environment(world_size, store.port),
-            directory=os.getcwd(),
             server=start_server(),
             start_method=multiprocessing.get_start_method(allow_none=True),
             timeout=2 * timeout + 30.0,  # a backstop: ours comes first and tells more
@@ -164,9 +162,7 @@ def _check(fn: Callable, world_size: int, timeout: float, device: str | None) ->
     if sys.platform == "win32":
         raise RuntimeError("run_ranks needs Linux or macOS; on Windows use WSL")
     if not callable(fn):
-        raise ValueError(
-            f"run_ranks calls a function on every rank, got {fn!r}, which is not callable"
-        )
+        raise ValueError(f"run_ranks calls a function on every rank; {fn!r} is not callable")
     if not isinstance(world_size, int) or isinstance(world_size, bool) or world_size < 1:
         raise ValueError(f"world_size must be a whole number of at least 1, got {world_size!r}")
     if not 0 < timeout <= MAX_TIMEOUT_S:

@@ -20,7 +20,7 @@ from traceback import FrameSummary, format_list
 from types import TracebackType
 from typing import Any, Self
 
-from labkit._rank import Order, Outcome, rank_file, rank_main
+from labkit.launch.rank import Order, Outcome, rank_file, rank_main
 
 # Imported once, by the fork server. Without torch._dynamo each rank that builds DDP or calls
 # optimizer.step imports 800 modules (4 s); backward(gradient) needs symbolic_shapes (0.8 s).
@@ -30,6 +30,7 @@ PRELOAD = [
     "torch._dynamo",
     "torch.fx.experimental.symbolic_shapes",
     "torch.testing",
+    "torch.utils.flop_counter",
     "torch.utils.data",
     "torch.distributed.device_mesh",
     "torch.distributed.fsdp",
@@ -182,7 +183,7 @@ class World:
     def _stack(self, rank: int) -> str:
         frames = []
         for file, line, name in FRAME.findall(self._stack_text(rank)):
-            if file.endswith("labkit/_rank.py"):
+            if file.endswith("labkit/launch/rank.py"):
                 break  # what called the user's function is ours
             text = self.orders[rank].cells.get(file, "").splitlines()[int(line) - 1 : int(line)]
             frames.append(FrameSummary(file, int(line), name, line=text[0] if text else None))

@@ -1,6 +1,6 @@
 """Handmade collectives against the library's: time in one run, and bytes on the wire.
 
-    python -m labkit.bench.collectives            prints both, at 2 and 4 ranks
+    python -m labkit bench collectives            prints both, at 2 and 4 ranks
 
 Time is taken in interleaved pairs; a pair's time is that of its slowest rank. Ours are faster where
 the ratio is below one. Where there are more ranks than cores the ratio is reported, not judged.
@@ -10,7 +10,6 @@ needs root and Linux. It counts everything, packet headers too. gloo's reduce-sc
 all-reduce sends, 2(N-1) S over all ranks; a ring sends (N-1) S.
 """
 
-import argparse
 import json
 import os
 import shutil
@@ -20,6 +19,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -49,14 +49,8 @@ def wire_ratios(world_size: int, size_bytes: int = 16 * MIB) -> dict[str, tuple[
     """
     if not can_isolate():
         raise RuntimeError("counting bytes on the wire needs root, ip and unshare")
-    run = [
-        sys.executable,
-        "-m",
-        "labkit.bench.collectives",
-        "--count",
-        str(world_size),
-        str(size_bytes),
-    ]
+    module = "labkit.bench.collectives"
+    run = [sys.executable, "-m", module, str(world_size), str(size_bytes)]
     script = 'ip link set lo up && exec "$@"'
     child = subprocess.run(
         ["unshare", "--net", "sh", "-c", script, "sh", *run], capture_output=True, text=True
@@ -71,21 +65,23 @@ def can_isolate() -> bool:
     return os.geteuid() == 0 and bool(shutil.which("ip")) and bool(shutil.which("unshare"))
 
 
-def main() -> None:
-    """Print both tables, or with --count what `wire_ratios` reads."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--count", nargs=2, type=int, metavar=("RANKS", "BYTES"))
-    if count := parser.parse_args().count:
-        print(json.dumps(run_ranks(_count_on_rank, *count)[0]))
-        return
+def main() -> dict[str, Any]:
+    """Print both tables and return them by number of ranks and collective."""
+    result: dict[str, Any] = {"payload_bytes": 16 * MIB}
     for world_size in (2, 4):
-        cores = os.cpu_count() or 1
+        times = result[f"time_{world_size}_ranks"] = {}
         for name, ratio in time_ratios(world_size).items():
-            bound = 1.0 if name == "reduce_scatter" and world_size <= cores else None
+            bound = (
+                1.0 if name == "reduce_scatter" and world_size <= (os.cpu_count() or 1) else None
+            )
             print(row(f"{world_size} ranks: time of {name}, ours / library", ratio, bound))
+            times[name] = vars(ratio)
     for world_size in (2, 4) if can_isolate() else ():
+        wire = result[f"wire_{world_size}_ranks"] = {}
         for name, (ours, theirs) in wire_ratios(world_size).items():
             print(f"{world_size} ranks: wire of {name}, ours {ours:.2f} S, library {theirs:.2f} S")
+            wire[name] = {"ours": ours, "library": theirs}
+    return result
 
 
 def _time_on_rank(group: dist.ProcessGroup, size_bytes: int) -> dict[str, Ratio]:
@@ -130,5 +126,5 @@ def _loopback_bytes() -> int:
     return int(counters[8])  # eight numbers on what was received stand before
 
 
-if __name__ == "__main__":
-    main()
+if __name__ == "__main__":  # the child of wire_ratios, alone in its namespace
+    print(json.dumps(run_ranks(_count_on_rank, *map(int, sys.argv[1:]))[0]))

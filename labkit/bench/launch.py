@@ -1,6 +1,6 @@
 """Start of a world: run_ranks against torch's own launchers, from the call to the last result.
 
-    python -m labkit.bench.launch
+    python -m labkit bench launch
 
 Each start makes four ranks, sums a number over them and brings the sums back. The launchers take
 turns, so that a busy moment of the machine meets all. Each has started once before: fork servers
@@ -112,7 +112,3 @@ def _summary(samples: list[float]) -> dict[str, float]:
         "slowest_s": max(samples),
         "num_starts": len(samples),
     }
-
-
-if __name__ == "__main__":
-    main()

@@ -54,20 +54,21 @@ def naive_all_reduce(x: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
 
 
 def shift(outgoing: torch.Tensor, incoming: torch.Tensor, group: dist.ProcessGroup) -> None:
-    """One round of a ring: send to the next rank, and receive from the one before."""
+    """One round of a ring: send to the next rank, receive from the one before."""
     ranks, place = dist.get_process_group_ranks(group), dist.get_rank(group)
     before, after = ranks[place - 1], ranks[(place + 1) % len(ranks)]
     receive = dist.P2POp(dist.irecv, incoming, before, group)
     send = dist.P2POp(dist.isend, outgoing, after, group)
-    for work in dist.batch_isend_irecv([receive, send]):  # both at once: send first would deadlock
+    # Both are posted before either is waited for: if all sent first, nobody would receive.
+    for work in dist.batch_isend_irecv([receive, send]):
         work.wait()
 
 
 def ring_reduce_scatter(x: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
-    """Sum x over the group, and keep one chunk of the sum: every rank adds, none is the bottleneck.
+    """Sum x over the group and keep one chunk: every rank adds, none is the bottleneck.
 
-    Chunk c sets out from rank c+1 and travels round to rank c; each rank on its way adds its own
-    part.
+    Chunk c sets out from rank c+1 and travels round to rank c; each rank on its way
+    adds its own part.
 
     Returns:
         Chunk `rank` of the flattened sum, [n/N].
@@ -75,7 +76,7 @@ def ring_reduce_scatter(x: torch.Tensor, group: dist.ProcessGroup) -> torch.Tens
     require_device(x, group)
     rank, size = dist.get_rank(group), dist.get_world_size(group)
     chunks = x.detach().contiguous().view(-1).tensor_split(size)
-    partial = chunks[rank - 1].clone()  # a negative index goes round, as the ring does
+    partial = chunks[rank - 1].clone()  # index -1 is the last: it goes round
     for step in range(2, size + 1):
         mine = chunks[rank - step]
         received = torch.empty_like(mine)
@@ -105,9 +106,10 @@ def ring_all_gather(x: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
 
 
 def ring_all_reduce(x: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
-    """Sum x over the group: reduce-scatter, then all-gather, both around the ring.
+    """Sum x over the group: reduce-scatter, then all-gather, both round the ring.
 
-    A rank sends 2S bytes less two chunks: its own in the first half, its successor's in the second.
+    A rank sends 2S bytes less two chunks: its own in the first half, its successor's
+    in the second.
     """
     total = x.detach().new_empty(x.shape)
     chunks = total.view(-1).tensor_split(dist.get_world_size(group))
@@ -119,7 +121,7 @@ def ring_all_reduce(x: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
 def hierarchical_all_reduce(
     x: torch.Tensor, intra_group: dist.ProcessGroup, inter_group: dist.ProcessGroup
 ) -> torch.Tensor:
-    """Sum x over hosts: the slow links between them carry only this rank's chunk of its host's sum.
+    """Sum x over hosts: between them goes only this rank's chunk of its host's sum.
 
     Args:
         x: the same shape on every rank.

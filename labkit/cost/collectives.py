@@ -65,10 +65,11 @@ def root_bytes_received(sender_bytes: int, group_size: int) -> Fraction:
 
 
 def ring_all_reduce_bytes_sent(chunk_bytes: Sequence[int], rank: int) -> int:
-    """Exact bytes that one rank of a real ring sends, chunks of any sizes: 2S less two chunks.
+    """Exact bytes that one rank of a real ring sends: 2S less two chunks of any size.
 
-    In the reduce-scatter a rank sends every chunk but its own, which it ends up with; in the
-    all-gather every chunk but its successor's, the last to arrive. All ranks together: 2(N−1)·S.
+    In the reduce-scatter a rank sends every chunk but its own, which it ends up with;
+    in the all-gather every chunk but its successor's, the last to arrive. All ranks
+    together: 2(N−1)·S.
     """
     successor = (rank + 1) % len(chunk_bytes)
     return 2 * sum(chunk_bytes) - chunk_bytes[rank] - chunk_bytes[successor]

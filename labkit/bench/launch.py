@@ -8,6 +8,7 @@ run, files are cached. The elastic launcher is given a fork server with the same
 fastest setting; spawn has no such choice, and imports torch in every rank.
 """
 
+import logging
 import os
 import statistics
 import tempfile
@@ -79,6 +80,7 @@ def start_elastic() -> None:
         start_method="forkserver",
         max_restarts=0,
     )
+    logging.getLogger("torch.distributed.launcher.api").setLevel(logging.ERROR)  # a line a start
     with open(os.devnull, "w") as nowhere, redirect_stderr(nowhere):
         sums = elastic_launch(config, _elastic)()
     assert sums == dict.fromkeys(range(WORLD_SIZE), WORLD_SIZE), "every rank must return the sum"

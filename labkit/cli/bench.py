@@ -18,4 +18,4 @@ def bench(suites: tuple[str, ...], record: bool) -> None:
         click.echo(f"# {name}")
         result = importlib.import_module(f"labkit.bench.{name}").main()
         if record:
-            click.echo(f"recorded in {write(name, result)}")
+            click.echo(f"recorded in book/results/{write(name, result).name}")

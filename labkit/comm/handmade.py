@@ -59,7 +59,7 @@ def shift(outgoing: torch.Tensor, incoming: torch.Tensor, group: dist.ProcessGro
     before, after = ranks[place - 1], ranks[(place + 1) % len(ranks)]
     receive = dist.P2POp(dist.irecv, incoming, before, group)
     send = dist.P2POp(dist.isend, outgoing, after, group)
-    # Both are posted before either is waited for: if all sent first, nobody would receive.
+    # Both are posted before either is waited for: if all sent first, all would wait.
     for work in dist.batch_isend_irecv([receive, send]):
         work.wait()
 

@@ -9,11 +9,14 @@ BUILD := $(BIN)/jupyter-book build . -W -n --keep-going
 export PYTHONWARNINGS ?= ignore
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help book serve test lint suite browser bench gpu clean
+.PHONY: help book serve lab grade reset release labs test lint suite browser bench gpu clean
 
 help:
 	@echo "make book    build the book into _build/html"
 	@echo "make serve   show the built book on http://localhost:8000"
+	@echo "make lab     open the labs in JupyterLab"
+	@echo "make grade LAB=02   points for labs/lab02_*.ipynb; 'make reset LAB=02' starts it again"
+	@echo "make release build the lab notebooks from their masters"
 	@echo "make test    everything that CI runs"
 	@echo "make bench   measure beside peers and record the results"
 	@echo "make gpu     the tests and benchmarks that need CUDA"
@@ -39,10 +42,34 @@ book: .venv/installed
 serve: book
 	$(BIN)/python -m http.server 8000 --bind 127.0.0.1 --directory _build/html
 
+.venv/installed-lab: .venv/installed
+	$(BIN)/pip install --quiet -e '.[lab]'
+	touch $@
+
+lab: .venv/installed-lab
+	cd labs && ../$(BIN)/jupyter lab
+
+grade: .venv/installed
+	@test -n "$(LAB)" || { echo "Which lab? make grade LAB=02"; exit 1; }
+	@$(BIN)/python -m labkit grade labs/lab$(LAB)_*.ipynb
+
+reset: .venv/installed
+	@test -n "$(LAB)" || { echo "Which lab? make reset LAB=02"; exit 1; }
+	@$(BIN)/python -m labkit release $(LAB) --reset
+
+release: .venv/installed
+	$(BIN)/python -m labkit release $(LAB)
+
+# A release must change nothing, and every solution must reach all its points under nbval.
+labs: release
+	test ! -e .git || git diff --exit-code -- labs labkit/grade/pristine
+	$(BIN)/python -m pytest --nbval labs/solutions
+
 # The order is from the quickest answer to the slowest.
 test: .venv/installed-peers
 	$(MAKE) --no-print-directory lint
 	$(MAKE) --no-print-directory suite
+	$(MAKE) --no-print-directory labs
 	$(MAKE) --no-print-directory book
 	$(MAKE) --no-print-directory browser
 

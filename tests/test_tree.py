@@ -24,6 +24,7 @@ PHRASES = {  # what has no docstring
     "labkit/cli": "the commands of `python -m labkit`",
     "labkit/comm": "torch.distributed made readable",
     "labkit/cost": "formulas: bytes, seconds",
+    "labkit/grade": "checks, points and feedback of the labs",
     "labkit/launch": "ranks of one host, from a notebook cell, a test or a script",
     "labkit/measure": "what happened: ledgers, memory, virtual time",
     "labkit/model": "the one-process model, its text and its files",

@@ -8,6 +8,8 @@ COMMANDS = {  # name: what the list of commands says
     "bench": "Measure beside a peer in one run and record the result.",
     "doctor": "Say what this machine can run and what is missing.",
     "generate": "Write text with a trained model.",
+    "grade": "Judge the answers in a lab notebook, wherever it lies.",
+    "release": "Build the lab notebooks from their masters.",
     "train": "Train a model on real text, resume a run, or score a model.",
 }
 

@@ -4,7 +4,7 @@ import importlib
 
 import click
 
-SUITES = ("launch", "hook", "collectives", "model")
+SUITES = ("launch", "hook", "collectives", "model", "data_parallel")
 
 
 @click.command()

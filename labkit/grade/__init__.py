@@ -1,0 +1,1 @@
+"""Decides whether an exercise is solved, by what the learner's program did."""

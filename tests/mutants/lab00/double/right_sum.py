@@ -1,0 +1,5 @@
+"""The sum of two."""
+
+
+def double(x):
+    return x + x

@@ -1,0 +1,11 @@
+"""expect: lab02.crossover_bytes.values
+
+The ring has N rounds.
+"""
+
+import math
+
+
+def crossover_bytes(num_ranks, alpha_s, beta_s_per_byte):
+    depth = math.ceil(math.log2(num_ranks))
+    return alpha_s * (num_ranks - depth) / (beta_s_per_byte * max(1, depth - 1))

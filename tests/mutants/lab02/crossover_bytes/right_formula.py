@@ -1,0 +1,9 @@
+"""The formula."""
+
+import math
+
+
+def crossover_bytes(num_ranks, alpha_s, beta_s_per_byte):
+    depth = math.ceil(math.log2(num_ranks))
+    share = (num_ranks - 1) / num_ranks
+    return alpha_s * (num_ranks - 1 - depth) / (beta_s_per_byte * (depth - share))

@@ -1,0 +1,25 @@
+"""expect: lab02.ring.direction
+
+The chapter's ring, which turns upwards.
+"""
+
+import torch.distributed as dist
+
+
+def pass_up(outgoing, incoming, group):
+    ranks, place = dist.get_process_group_ranks(group), dist.get_rank(group)
+    below, above = ranks[place - 1], ranks[(place + 1) % len(ranks)]
+    send = dist.P2POp(dist.isend, outgoing, above, group)
+    receive = dist.P2POp(dist.irecv, incoming, below, group)
+    for work in dist.batch_isend_irecv([send, receive]):
+        work.wait()
+
+
+def ring_all_gather(chunk, num_elements, group):
+    place, size = dist.get_rank(group), dist.get_world_size(group)
+    whole = chunk.new_empty(num_elements)
+    chunks = whole.tensor_split(size)
+    chunks[place].copy_(chunk)
+    for step in range(size - 1):
+        pass_up(chunks[place - step], chunks[place - step - 1], group)
+    return whole

@@ -1,0 +1,25 @@
+"""expect: run.mismatch
+
+All ranks send before they receive.
+"""
+
+import torch
+import torch.distributed as dist
+
+
+def pass_down(outgoing, incoming, group):
+    ranks, place = dist.get_process_group_ranks(group), dist.get_rank(group)
+    dist.send(outgoing, ranks[place - 1], group)
+    dist.recv(incoming, ranks[(place + 1) % len(ranks)], group)
+
+
+def ring_reduce_scatter(x, group):
+    place, size = dist.get_rank(group), dist.get_world_size(group)
+    chunks = x.reshape(-1).tensor_split(size)
+    partial = chunks[(place + 1) % size].clone()
+    for step in range(2, size + 1):
+        mine = chunks[(place + step) % size]
+        incoming = torch.empty_like(mine)
+        pass_down(partial, incoming, group)
+        partial = incoming + mine
+    return partial

@@ -1,0 +1,8 @@
+"""expect: lab02.ring_time_s.latency
+
+Bytes alone.
+"""
+
+
+def ring_time_s(payload_bytes, num_ranks, alpha_s, beta_s_per_byte):
+    return 2 * (num_ranks - 1) * beta_s_per_byte * payload_bytes / num_ranks

@@ -1,0 +1,7 @@
+"""The formula."""
+
+import math
+
+
+def tree_time_s(payload_bytes, num_ranks, alpha_s, beta_s_per_byte):
+    return 2 * math.ceil(math.log2(num_ranks)) * (alpha_s + beta_s_per_byte * payload_bytes)

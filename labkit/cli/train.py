@@ -86,10 +86,17 @@ class _Run:
         from labkit.launch import device
         from labkit.model.config import PRESETS
         from labkit.model.transformer import Transformer, initialise
+        from labkit.train.data import Batches, token_stream
         from labkit.train.resume import STATE, load_state
         from labkit.train.trainer import make_optimizer
 
         self.name, self.settings, self.text, self.out = name, settings, text, out
+        self.batches = Batches(
+            stream=token_stream(text.train),
+            batch_size=settings.batch_size,
+            seq_len=settings.seq_len,
+            seed=settings.seed,
+        )
         self.model = Transformer(PRESETS[name])
         initialise(self.model, torch.Generator().manual_seed(settings.seed))
         self.model.to(device())
@@ -105,20 +112,12 @@ class _Run:
         """Train to the end; False if the user interrupted. Either way the state is on the disk."""
         from tqdm import tqdm
 
-        from labkit.train.data import Batches, token_stream
         from labkit.train.trainer import train as steps_of
 
-        s = self.settings
-        batches = Batches(
-            stream=token_stream(self.text.train),
-            batch_size=s.batch_size,
-            seq_len=s.seq_len,
-            seed=s.seed,
-        )
-        start = len(self.losses)
-        bar = tqdm(total=s.steps, initial=start, desc=self.name, unit="step")
+        start, total = len(self.losses), self.settings.steps
+        bar = tqdm(total=total, initial=start, desc=self.name, unit="step")
         try:
-            for result in steps_of(self.model, self.optimizer, batches, s, start):
+            for result in steps_of(self.model, self.optimizer, self.batches, self.settings, start):
                 self.losses.append(result.loss)
                 bar.set_postfix(loss=f"{result.loss:.3f}", lr=f"{result.lr:.1e}", refresh=False)
                 bar.update()

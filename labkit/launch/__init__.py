@@ -144,6 +144,9 @@ def world(timeout: float = 60.0) -> Iterator[dist.ProcessGroup]:
     group = join_world(timeout, on_gpu=num_gpus() >= int(local))
     try:
         yield group
+        # Leave together: a process that ends while its peer still talks, and that holds the group
+        # in a global variable, was seen to abort in gloo's destructors.
+        dist.barrier(group)
     finally:
         dist.destroy_process_group()
 

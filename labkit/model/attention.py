@@ -28,12 +28,15 @@ class KVCache:
         """Tokens held."""
         return 0 if self.keys[0] is None else self.keys[0].shape[2]
 
-    def extend(self, layer: int, k: torch.Tensor, v: torch.Tensor):
+    def extend(
+        self, layer: int, k: torch.Tensor, v: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Append k, v [B, K, T, d] to a layer; returns all its keys and values [B, K, S, d]."""
         old_k, old_v = self.keys[layer], self.values[layer]
-        self.keys[layer] = k if old_k is None else torch.cat((old_k, k), dim=2)
-        self.values[layer] = v if old_v is None else torch.cat((old_v, v), dim=2)
-        return self.keys[layer], self.values[layer]
+        if old_k is not None and old_v is not None:
+            k, v = torch.cat((old_k, k), dim=2), torch.cat((old_v, v), dim=2)
+        self.keys[layer], self.values[layer] = k, v
+        return k, v
 
 
 class Attention(nn.Module):
@@ -51,7 +54,13 @@ class Attention(nn.Module):
         self.q_norm = RMSNorm(d, config.norm_eps) if config.qk_norm else nn.Identity()
         self.k_norm = RMSNorm(d, config.norm_eps) if config.qk_norm else nn.Identity()
 
-    def forward(self, x: torch.Tensor, cos, sin, cache: KVCache | None = None) -> torch.Tensor:
+    def forward(
+        self,
+        x: torch.Tensor,
+        cos: torch.Tensor,
+        sin: torch.Tensor,
+        cache: KVCache | None = None,
+    ) -> torch.Tensor:
         q = self.q_norm(self._heads(self.q_proj(x)))  # [B, H, T, d]
         k = self.k_norm(self._heads(self.k_proj(x)))  # [B, K, T, d]
         v = self._heads(self.v_proj(x))  # [B, K, T, d]

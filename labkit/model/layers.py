@@ -61,7 +61,9 @@ def rope_frequencies(config: ModelConfig) -> torch.Tensor:
     return keep * theta + (1 - keep) * theta / scaling.factor
 
 
-def rope_table(positions: torch.Tensor, frequencies: torch.Tensor, dtype: torch.dtype):
+def rope_table(
+    positions: torch.Tensor, frequencies: torch.Tensor, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Cosines and sines for positions [B, T] (or [T]), computed in float32 and then cast.
 
     Returns:

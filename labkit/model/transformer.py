@@ -30,7 +30,13 @@ class Block(nn.Module):
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.norm_eps)
         self.mlp = SwiGLU(config)
 
-    def forward(self, x: torch.Tensor, cos, sin, cache: KVCache | None = None) -> torch.Tensor:
+    def forward(
+        self,
+        x: torch.Tensor,
+        cos: torch.Tensor,
+        sin: torch.Tensor,
+        cache: KVCache | None = None,
+    ) -> torch.Tensor:
         x = x + self.self_attn(self.input_layernorm(x), cos, sin, cache)  # [B, T, D]
         return x + self.mlp(self.post_attention_layernorm(x))  # [B, T, D]
 
@@ -84,7 +90,9 @@ def initialise(model: Transformer, generator: torch.Generator) -> None:
                 parameter.normal_(0.0, std, generator=generator)
 
 
-def next_token_loss(logits: torch.Tensor, targets: torch.Tensor, reduction: str = "mean"):
+def next_token_loss(
+    logits: torch.Tensor, targets: torch.Tensor, reduction: str = "mean"
+) -> torch.Tensor:
     """Cross-entropy in nats of logits [B, T, V] against targets [B, T], without those of IGNORE."""
     return cross_entropy(
         logits.flatten(0, 1).float() if logits.dtype != torch.float64 else logits.flatten(0, 1),

@@ -47,7 +47,9 @@ class Batches:
     def windows_per_epoch(self) -> int:
         return (len(self.stream) - 1) // self.seq_len - 1  # one less leaves room for the offset
 
-    def batch(self, step: int, rank: int = 0, world_size: int = 1):
+    def batch(
+        self, step: int, rank: int = 0, world_size: int = 1
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """This rank's inputs and targets, each [B/N, T]; targets are inputs one token later.
 
         Raises:

@@ -8,8 +8,10 @@ beginning).
 
 import lzma
 import math
+from collections.abc import Iterator
 
 import torch
+from tqdm import tqdm
 
 from labkit.model.tokenizer import BOS
 from labkit.model.transformer import IGNORE, Transformer, next_token_loss
@@ -25,12 +27,14 @@ def bits_per_byte(
         context: tokens that a window repeats from the one before, which are read but not scored.
     """
     device = next(model.parameters()).device
-    nats, num_bytes = 0.0, 0
-    for text in works.values():
-        for inputs, targets in _windows(text, model.config.max_seq_len, context, batch_size):
-            logits = model(inputs.to(device))
-            nats += next_token_loss(logits, targets.to(device), reduction="sum").item()
-        num_bytes += len(text)
+    num_bytes = sum(map(len, works.values()))
+    nats = 0.0
+    with tqdm(total=num_bytes, desc="scoring", unit="B", unit_scale=True, disable=None) as bar:
+        for text in works.values():
+            for inputs, targets in _windows(text, model.config.max_seq_len, context, batch_size):
+                logits = model(inputs.to(device))
+                nats += next_token_loss(logits, targets.to(device), reduction="sum").item()
+                bar.update(int((targets != IGNORE).sum()))
     return nats / math.log(2) / num_bytes
 
 
@@ -40,7 +44,9 @@ def xz_bits_per_byte(works: dict[str, bytes]) -> float:
     return 8 * len(lzma.compress(text, preset=9)) / len(text)
 
 
-def _windows(text: bytes, length: int, context: int, batch_size: int):
+def _windows(
+    text: bytes, length: int, context: int, batch_size: int
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Batches of inputs and targets [B, T]; a target already scored, or past the end, is IGNORE."""
     tokens = torch.tensor([BOS, *text])
     rows = []

@@ -9,7 +9,7 @@ Sources: AdamW arXiv 1711.05101; cosine schedule arXiv 1608.03983; clipping arXi
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -120,17 +120,13 @@ def train(
     batches: Batches,
     settings: TrainSettings,
     start: int = 0,
-    after_step: Callable[[StepResult], None] = lambda result: None,
 ) -> Iterator[StepResult]:
-    """Run steps start, start + 1, ... and yield what each did, after `after_step` has seen it."""
+    """Run steps start, start + 1, ... and yield what each did."""
     device = next(model.parameters()).device
     for step in range(start, settings.steps):
         inputs, targets = batches.batch(step)
-        result = train_step(
-            model, optimizer, (inputs.to(device), targets.to(device)), step, settings
-        )
-        after_step(result)
-        yield result
+        batch = inputs.to(device), targets.to(device)
+        yield train_step(model, optimizer, batch, step, settings)
 
 
 def _autocast(settings: TrainSettings, device: torch.device) -> AbstractContextManager:

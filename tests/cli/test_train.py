@@ -74,6 +74,7 @@ def test_an_interrupted_run_resumes_to_the_same_weights(tmp_path, corpus):
         (["train", "--model", "giant"], "no recipe for 'giant'; there are mini, mini-mha, nano"),
         (["train", "--corpus", "/no/such/folder"], "no folder /no/such/folder"),
         (["train", "--steps", "0"], "steps is 0"),
+        (["train", "--corpus", "pydoc", "--seq-len", "999999"], "has no window of 999999"),
         (
             ["train", "--batch-size", "3", "--num-micro-batches", "2"],
             "batch_size 3 does not divide",

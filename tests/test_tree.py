@@ -25,12 +25,15 @@ PHRASES = {  # what has no docstring
     "labkit/comm": "torch.distributed made readable",
     "labkit/cost": "formulas: bytes, seconds",
     "labkit/grade": "checks, points and feedback of the labs",
+    "labkit/grade/messages": "what a failed check says, and hints",
+    "labkit/grade/pristine": "learner notebooks as handed out",
     "labkit/launch": "ranks of one host, from a notebook cell, a test or a script",
     "labkit/measure": "what happened: ledgers, memory, virtual time",
     "labkit/model": "the one-process model, its text and its files",
+    "labkit/parallel": "strategies, one a file",
     "labkit/train": "the trainer",
     "labkit/viz": "figures and widgets: data in, axes out",
-    "labs": "where the lab notebooks go",
+    "labs": "notebooks that learners complete, their masters and solutions",
     "tests": "mirrors labkit; and the built book in a real browser",
 }
 TOP = {

@@ -42,8 +42,8 @@ def load_state(
 
     Raises:
         FileNotFoundError: if there is nothing to resume.
-        ValueError: if the run was started with other settings; the message names the first that
-        differs.
+        ValueError: if the run was started with other settings; the message names the first
+            that differs.
     """
     tensors, metadata = read_safetensors(folder / STATE)
     started = json.loads(metadata["settings"])

@@ -26,8 +26,8 @@ class TrainSettings:
 
     Args:
         batch_size: sequences in an optimizer step.
-        num_micro_batches: equal parts of a batch that are passed one after the other, to save
-        memory. precision: "fp32", or "bf16" for bfloat16 products over fp32 weights (autocast).
+        num_micro_batches: equal parts of a batch, passed one after the other to save memory.
+        precision: "fp32", or "bf16" for bfloat16 products over fp32 weights (autocast).
     """
 
     steps: int

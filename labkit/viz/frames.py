@@ -19,7 +19,7 @@ WIDTH = "560px"
 # The class keeps the book's theme from dimming the picture on a dark page: its ground stays white.
 _FRAME = (
     '<div style="padding:4px;background:#fff;color:#222">'
-    '<img class="dark-light" alt="{alt}" src="data:image/svg+xml;base64,{data}" '
+    '<img class="dark-light" alt="{alt}" src="{address}" '
     'style="width:100%;height:auto"/>'
     '<div style="line-height:1.5;white-space:normal;text-align:center">{label}</div></div>'
 )
@@ -60,8 +60,13 @@ def frames(
 
 def _pane(figure: Figure, label: str, alt: str) -> ipywidgets.HTML:
     data = base64.b64encode(svg(figure).encode()).decode()
-    text = _FRAME.format(alt=html.escape(alt, quote=True), data=data, label=html.escape(label))
-    return ipywidgets.HTML(text)
+    return ipywidgets.HTML(picture_html(f"data:image/svg+xml;base64,{data}", label, alt))
+
+
+def picture_html(address: str, label: str, alt: str) -> str:
+    """A picture on white ground and the line under it."""
+    words = {"alt": html.escape(alt, quote=True), "label": html.escape(label)}
+    return _FRAME.format(address=address, **words)
 
 
 class Shown:

@@ -1,0 +1,12 @@
+"""expect: lab06.bubble_at_equal_memory.ideal
+
+Over the ideal time.
+"""
+
+
+def bubble_at_equal_memory(schedule, num_stages, num_micro_batches, held):
+    rounds = 1
+    if schedule == "gpipe":
+        rounds = (num_micro_batches + held - 1) // held
+    idle = rounds * (num_stages - 1)
+    return idle / num_micro_batches

@@ -1,0 +1,19 @@
+"""expect: lab06.schedule.missing
+
+The schedule of four stages and eight micro-batches, whatever is asked.
+"""
+
+
+def one_f_one_b(num_stages, num_micro_batches):
+    rows = []
+    num_stages = min(num_stages, 4)
+    num_micro_batches = min(num_micro_batches, 4)
+    for rank in range(num_stages):
+        warm_up = min(num_micro_batches, num_stages - 1 - rank)
+        row = [("F", i) for i in range(warm_up)]
+        for i in range(num_micro_batches):
+            if warm_up + i < num_micro_batches:
+                row.append(("F", warm_up + i))
+            row.append(("B", i))
+        rows.append(row)
+    return rows

@@ -1,0 +1,17 @@
+"""expect: lab06.one_f_one_b.held
+
+One forward too many comes first.
+"""
+
+
+def one_f_one_b(num_stages, num_micro_batches):
+    rows = []
+    for rank in range(num_stages):
+        warm_up = min(num_micro_batches, num_stages - rank)
+        row = [("F", i) for i in range(warm_up)]
+        for i in range(num_micro_batches):
+            if warm_up + i < num_micro_batches:
+                row.append(("F", warm_up + i))
+            row.append(("B", i))
+        rows.append(row)
+    return rows

@@ -1,0 +1,18 @@
+"""expect: lab06.zero_bubble.held
+
+All W come at the end.
+"""
+
+
+def zero_bubble(num_stages, num_micro_batches):
+    rows = []
+    for rank in range(num_stages):
+        warm_up = min(num_micro_batches, num_stages - 1 - rank)
+        row = [("F", i) for i in range(warm_up)]
+        for i in range(num_micro_batches):
+            if warm_up + i < num_micro_batches:
+                row.append(("F", warm_up + i))
+            row.append(("I", i))
+        row += [("W", i) for i in range(num_micro_batches)]
+        rows.append(row)
+    return rows

@@ -21,6 +21,10 @@ MAY_IMPORT: dict[str, tuple[set[str], set[str]]] = {
     "comm": ({"torch"}, set()),
     "model": ({"torch", "safetensors"}, {"kernels"}),
     "parallel": ({"torch"}, {"comm", "kernels"}),
+    "compose": (
+        {"torch", "safetensors"},
+        {"comm", "model", "kernels", "quant", "parallel"},
+    ),
     "train": ({"torch", "tqdm"}, {"measure", "comm", "model", "parallel", "compose"}),
     "viz": ({"matplotlib", "ipywidgets"}, {"cost", "measure"}),
     "grade": (

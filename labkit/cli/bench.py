@@ -4,7 +4,7 @@ import importlib
 
 import click
 
-SUITES = ("launch", "hook", "collectives", "model", "data_parallel")
+SUITES = ("launch", "hook", "collectives", "model", "data_parallel", "tensor", "narrow", "zero")
 
 
 @click.command()

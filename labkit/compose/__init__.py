@@ -1,0 +1,1 @@
+"""Strategies put together for the course model."""

@@ -28,11 +28,17 @@ class _Commands(click.Group):
             formatter.write_dl(sorted(COMMANDS.items()))
 
     def invoke(self, ctx: click.Context):
-        """A caller's mistake is one line, not a traceback."""
+        """A caller's mistake is one line and exit code 2, not a traceback."""
         try:
             return super().invoke(ctx)
         except (ValueError, FileNotFoundError) as error:
-            raise click.ClickException(str(error)) from error
+            raise Mistake(str(error)) from error
+
+
+class Mistake(click.ClickException):
+    """What the caller can put right; code 1 is left to a command's own verdict."""
+
+    exit_code = 2
 
 
 @click.group(cls=_Commands)

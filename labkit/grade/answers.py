@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+BLOCKS = ast.For | ast.AsyncFor | ast.While | ast.With | ast.AsyncWith | ast.If | ast.Try
 MAGIC = re.compile(r"^[%!].*$", re.MULTILINE)  # IPython's lines, which no rank can run
 
 
@@ -63,9 +64,19 @@ def whole(text: str) -> Piece:
     return _piece(text, tree.body)
 
 
+def standing_in(name: str, text: str) -> Piece:
+    """An answer of another lab, run in a namespace of its own: it binds its own name, no other."""
+    run = f"_own = {{'__name__': 'answer'}}\nexec({text!r}, _own)\n{name} = _own[{name!r}]"
+    return Piece(text=run, binds=frozenset({name}))
+
+
 def statements(text: str) -> list[Piece]:
-    """Each statement that binds a name, one a piece."""
-    return [_piece(ast.unparse(node), [node]) for node in _body(text) if _bound(node)]
+    """Each statement that binds a name, one a piece; loops and other blocks are left out."""
+    return [
+        _piece(ast.unparse(node), [node])
+        for node in _body(text)
+        if _bound(node) and not isinstance(node, BLOCKS)
+    ]
 
 
 def definitions(text: str) -> list[Piece]:

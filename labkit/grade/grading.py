@@ -5,6 +5,7 @@ is graded with mine=True uses them in place of the reference that it imports und
 """
 
 from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import Path
 
 from labkit.grade.answers import Source
@@ -42,7 +43,7 @@ def grade(path: Path, *, mine: bool = False) -> Grade:
         )
     pristine = read_notebook(pristine_path)
     lab = lab_of(pristine_path.stem)
-    sources = answers(notebook, pristine, _accepted(path.parent, lab) if mine else ())
+    sources = answers(notebook, pristine, _accepted(path.parent, lab) if mine else None)
     verdicts = []
     for exercise in exercises_of(lab):
         source = sources[exercise.id]
@@ -65,11 +66,17 @@ def reset(lab: str, folder: Path) -> tuple[Path, Path | None]:
     notebook = folder / pristine.name
     kept = None
     if notebook.is_file() and notebook.read_bytes() != pristine.read_bytes():
-        kept = folder / MINE / pristine.name
+        kept = _free(folder / MINE / pristine.name)
         kept.parent.mkdir(parents=True, exist_ok=True)
         notebook.replace(kept)
     notebook.write_bytes(pristine.read_bytes())
     return notebook, kept
+
+
+def _free(path: Path) -> Path:
+    """This path, or with the first number that no earlier reset has used."""
+    numbered = (path.with_stem(f"{path.stem}-{number}") for number in count(2))
+    return next(free for free in chain([path], numbered) if not free.exists())
 
 
 def _keep(folder: Path, exercise_id: str, source: Source) -> None:
@@ -79,7 +86,7 @@ def _keep(folder: Path, exercise_id: str, source: Source) -> None:
     file.write_text("\n\n".join(source.pieces) + "\n", encoding="utf-8")
 
 
-def _accepted(folder: Path, lab: str) -> tuple[str, ...]:
-    """Accepted answers of the other labs."""
+def _accepted(folder: Path, lab: str) -> dict[str, str]:
+    """Accepted answers of the other labs by name; of two with one name, the later lab's."""
     files = sorted((folder / MINE).glob("lab*/*.py"))
-    return tuple(file.read_text(encoding="utf-8") for file in files if file.parent.name != lab)
+    return {f.stem: f.read_text(encoding="utf-8") for f in files if f.parent.name != lab}

@@ -7,7 +7,7 @@ or become Markdown. Extra cells add their functions, classes, imports and consta
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from pathlib import Path
 
@@ -15,7 +15,15 @@ import nbformat
 from nbformat import NotebookNode
 from nbformat.reader import NotJSONError
 
-from labkit.grade.answers import Piece, Source, choose, definitions, statements, whole
+from labkit.grade.answers import (
+    Piece,
+    Source,
+    choose,
+    definitions,
+    standing_in,
+    statements,
+    whole,
+)
 from labkit.grade.check import exercises_of
 
 PRISTINE = Path(__file__).parent / "pristine"
@@ -89,18 +97,18 @@ def answer_texts(notebook: NotebookNode, pristine: NotebookNode) -> dict[str, st
 
 
 def answers(
-    notebook: NotebookNode, pristine: NotebookNode, accepted: tuple[str, ...] = ()
+    notebook: NotebookNode, pristine: NotebookNode, accepted: Mapping[str, str] | None = None
 ) -> dict[str, Source | None]:
     """What grading runs for each exercise; None where the answer cell is missing.
 
     Args:
-        accepted: texts of answers from other labs that stand in for what this one imports.
+        accepted: answers from other labs, by name, that stand in for what this one imports.
     """
     texts = answer_texts(notebook, pristine)
     exercises = exercises_of(lab_of(pristine.metadata["labkit"]["lab"]))
     shared = [
         *(piece for cell in _given_cells(pristine) for piece in statements(cell.source)),
-        *map(whole, accepted),
+        *(standing_in(name, text) for name, text in (accepted or {}).items()),
         *(piece for cell in _extra_cells(notebook, pristine) for piece in definitions(cell.source)),
     ]
     cells = {exercise_id: whole(text) for exercise_id, text in texts.items()}

@@ -22,6 +22,11 @@ from labkit.launch import RankError, RankTimeout, run_ranks
 
 SUMMARY = re.compile(r"failed first: (.*?)(?:\n\n|\Z)", re.DOTALL)
 LEARNER_FRAME = re.compile(r'File "<(?:cell|answer)[^"]*", line (\d+), in (\S+)\n\s*([^\n]+)')
+# How the launcher and the detector name a line of a cell; a learner knows no such file.
+PLACES = (
+    (re.compile(r'File "<(?:cell|answer)[^"]*", line (\d+), in (\w+)'), r"line \1 of \2"),
+    (re.compile(r"<(?:cell|answer)[^>]*>:(\d+)"), r"line \1"),
+)
 NO_MEMORY = re.compile(r"MemoryError|can't allocate memory|Cannot allocate memory")
 ENDED = re.compile(r"ended without a result|left by sys.exit|was killed by|closed its connection")
 
@@ -49,7 +54,7 @@ def run(
     except RankTimeout as late:
         waits = "\n".join(str(late).splitlines()[1 : 1 + world_size])
         raise CheckFailed(
-            "run.hang", timeout_s=timeout, world_size=world_size, waits=waits
+            "run.hang", timeout_s=timeout, world_size=world_size, waits=_readable(waits)
         ) from None
     except RankError as error:
         raise _failure(error, world_size) from None
@@ -57,7 +62,7 @@ def run(
 
 def _failure(error: RankError, world_size: int) -> CheckFailed:
     told = SUMMARY.search(str(error))
-    summary = told[1].strip() if told else str(error)
+    summary = _readable(told[1].strip() if told else str(error))
     where = {"rank": error.rank, "world_size": world_size}
     if refused := re.match(r"Refused: (\w+)\|(.*)", summary, re.DOTALL):
         kind, name = refused.groups()
@@ -72,5 +77,11 @@ def _failure(error: RankError, world_size: int) -> CheckFailed:
     if ENDED.search(summary):
         return CheckFailed("run.died", error=summary, **where)
     frames = LEARNER_FRAME.findall(error.traceback)
-    line = "line {} of {}: {}".format(*frames[-1]) if frames else ""
+    line = "\nline {} of {}: {}".format(*frames[-1]) if frames else ""
     return CheckFailed("run.raised", error=summary, where=line, **where)
+
+
+def _readable(text: str) -> str:
+    for place, words in PLACES:
+        text = place.sub(words, text)
+    return text

@@ -224,9 +224,10 @@ def _timed_out(
 def _state(outcome: Outcome, stack: str, last: str) -> str:
     if outcome.state == "starting":
         return "has not joined the world yet"
+    made = "it made no call" if last == "none" else f"its last call was {last}"
     if outcome.state == "returned":
-        return f"has returned; its last call was {last}"
+        return f"has returned; {made}"
     innermost = stack[stack.rfind('File "') :].partition("\n")[0]
     if any(part in innermost for part in WAITING):
         return f"waits in {last}"
-    return f"is at {innermost or 'an unknown place'}; its last call was {last}"
+    return f"is at {innermost or 'an unknown place'}; {made}"

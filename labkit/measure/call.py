@@ -116,7 +116,11 @@ class Call:
 
 
 def read_call(name: str, arguments: Mapping[str, Any], group: "Group", **context: Any) -> Call:
-    """Read one call from an operator's arguments by name; context holds the fields it lacks."""
+    """Read one call from an operator's arguments by name; context holds the fields it lacks.
+
+    Raises:
+        ValueError: if the other end is not a rank of the group.
+    """
     operation = OPERATIONS[name]
     inputs, outputs = _first(arguments, INPUTS), _first(arguments, OUTPUTS)
     if operation == "barrier":
@@ -125,6 +129,8 @@ def read_call(name: str, arguments: Mapping[str, Any], group: "Group", **context
         inputs = outputs
     payload = sum(tensor_bytes(x) for x in inputs)
     me, root = group.group_rank, _peer(arguments)
+    if root is not None and not 0 <= root < len(group.ranks):
+        raise ValueError(f"{operation} names rank {root}; the group has {len(group.ranks)} ranks")
     sends, expects = _splits(arguments, inputs, outputs, len(group.ranks), operation)
     sent, received = traffic(operation, payload, len(group.ranks), me, root, sends, expects)
     return Call(

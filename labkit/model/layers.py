@@ -1,9 +1,8 @@
 """The small parts of a decoder layer: RMSNorm, rotary positions, SwiGLU.
 
-    RMSNorm   y = x / sqrt(mean(x²) + eps) · w                          arXiv 1910.07467, equation 4
-    RoPE      (a, b) → (a cos mθ − b sin mθ, b cos mθ + a sin mθ)       arXiv 2104.09864, section
-    3.4 SwiGLU    y = W_down (silu(W_gate x) · W_up x)                      arXiv 2002.05202,
-    equation 6
+    RMSNorm   y = x / sqrt(mean(x²) + eps) · w                      arXiv 1910.07467, equation 4
+    RoPE      (a, b) → (a cos mθ − b sin mθ, b cos mθ + a sin mθ)   arXiv 2104.09864, section 3.4
+    SwiGLU    y = W_down (silu(W_gate x) · W_up x)                  arXiv 2002.05202, equation 6
 
 The rotated pairs are (x_i, x_{i + d/2}), the half-split layout of Llama's published checkpoints.
 

@@ -1,7 +1,8 @@
 """The course's model on one process: the oracle for everything that runs on several.
 
-    x = embed(tokens);   x += attention(norm(x));   x += mlp(norm(x));  ...;   logits =
-    head(norm(x))
+    x = embed(tokens)
+    x += attention(norm(x)),  x += mlp(norm(x))      for each layer
+    logits = head(norm(x))
 
 Parameter names are those of published Llama checkpoints without the prefix "model.", so that a
 checkpoint needs no translation.

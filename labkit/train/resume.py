@@ -52,8 +52,9 @@ def load_state(
 
     Raises:
         FileNotFoundError: if there is nothing to resume.
-        ValueError: if the run was started with other settings; the message names the first that
-        differs. Or if the run has a scaler's state and there is no scaler, or the other way round.
+        ValueError: if the run was started with other settings; the message names the first
+            that differs. Or if the run has a scaler's state and there is no scaler, or the other
+            way round.
     """
     tensors, metadata = read_safetensors(folder / STATE)
     started = json.loads(metadata["settings"])

@@ -59,6 +59,7 @@ def build_if_stale() -> Path:
 def newest_source() -> float:
     """Return the time of the last change of anything that the pages are made of."""
     files = [ROOT / "_config.yml", ROOT / "_toc.yml"]
+    files += (ROOT / "labs").glob("*.ipynb")
     for folder in ("book", "labkit"):
         files += [p for p in (ROOT / folder).rglob("*") if "__pycache__" not in p.parts]
     return max(path.stat().st_mtime for path in files)

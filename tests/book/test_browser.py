@@ -5,6 +5,7 @@ pictures have alt text, nothing scrolls sideways on a phone, every slider and ch
 drawn. Promised for the site: dark mode, copy buttons, downloads, and a search in two languages.
 """
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -128,6 +129,37 @@ def test_page_sources_can_be_downloaded(reader, html):
     for link in sources:
         assert page.request.get(link).ok, link
     assert not [link for link in links if link.startswith("http") and link not in sources]
+
+
+def test_a_lab_is_downloaded_by_a_click(reader):
+    page = reader.open("book/labs.html")
+    with page.expect_download() as started:
+        page.locator("article a.download").first.click()
+    given = started.value
+    lab = ROOT / "labs" / given.suggested_filename
+    assert Path(given.path()).read_bytes() == lab.read_bytes()
+
+
+def test_without_a_server_the_click_shows_the_lab(browser, html):
+    """Chromium opens what it will not download from a folder; the reader saves that page."""
+    page = browser.new_page()
+    page.goto(f"{html.as_uri()}/book/labs.html")
+    page.locator("article a.download").first.click()
+    page.wait_for_url("**/*.ipynb")
+    lab = ROOT / "labs" / page.url.rsplit("/", 1)[1]
+    assert json.loads(page.inner_text("pre")) == json.loads(lab.read_text())
+    page.close()
+
+
+def test_wrong_solutions_unfold(reader):
+    page = reader.open("book/wrong_solutions.html")
+    message = page.locator(".wrong-solutions pre").first
+    assert not message.is_visible()
+    page.locator(".wrong-solutions > .admonition-title").first.click()
+    message.wait_for(state="visible")
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate(TOO_WIDE) == []
+    assert message.evaluate("(e) => e.scrollWidth <= e.clientWidth"), "the message wraps"
 
 
 TERMS = [

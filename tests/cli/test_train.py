@@ -60,7 +60,7 @@ def test_an_interrupted_run_resumes_to_the_same_weights(tmp_path, corpus):
     done = len(json.loads(read_safetensors(cut / STATE)[1]["losses"]))
     assert 0 < done < 150
     assert not (cut / "model.safetensors").exists()
-    assert run("train", *options, "--out", cut).exit_code == 1  # never overwritten without --resume
+    assert run("train", *options, "--out", cut).exit_code == 2  # never overwritten without --resume
     assert run("train", *options, "--out", cut, "--resume").exit_code == 0
     for p, q in zip(
         load_checkpoint(whole).parameters(), load_checkpoint(cut).parameters(), strict=True

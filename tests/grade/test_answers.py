@@ -13,12 +13,17 @@ def texts(pieces):
 
 
 def test_statements_that_bind_a_name_are_kept():
-    text = "import a.b, c as d\nprint(1)\nx, y = 1, 2\nfor i in x: pass\nx[0] = 3"
+    text = "import a.b, c as d\nprint(1)\nx, y = 1, 2\nx[0] = 3\ndef f(): pass"
     assert texts(statements(text)) == [
         "import a.b, c as d",
         "x, y = (1, 2)",
-        "for i in x:\n    pass",
+        "def f():\n    pass",
     ]
+
+
+@pytest.mark.parametrize("head", ["for x in y", "while (x := y)", "with f() as x", "if (x := y)"])
+def test_a_block_of_a_notebook_does_not_run_inside_an_answer(head):
+    assert statements(f"{head}: serve(x)") == []
 
 
 def test_definitions_are_what_runs_nothing():

@@ -197,6 +197,20 @@ def test_accepted_answers_are_kept_and_can_stand_in_for_the_reference(tmp_path):
     assert grade(path, mine=True).full
 
 
+def test_an_accepted_answer_brings_its_own_name_alone(tmp_path):
+    """Its helpers and imports have names that this lab may use for something else."""
+    other = tmp_path / ".mine" / "lab99"
+    other.mkdir(parents=True)
+    helper = "from math import inf as half\ndef shared(x):\n    return x - x\n"
+    (other / "twice.py").write_text(f"{helper}def twice(x):\n    return x + x + shared(x)\n")
+    uses = "def double(x):\n    return shared(twice(x)) / half"
+    notebook = practice(uses, TOTAL)
+    insert(notebook, 1, "half = 2\ndef shared(x):\n    return x + x")
+    path = save(notebook, tmp_path)
+    assert grade(path, mine=True).full
+    assert (tmp_path / ".mine" / "lab00" / "double.py").is_file()
+
+
 def test_reset_brings_back_what_was_handed_out_and_loses_nothing(tmp_path):
     path = save(answered(), tmp_path)
     mine = path.read_bytes()
@@ -206,5 +220,9 @@ def test_reset_brings_back_what_was_handed_out_and_loses_nothing(tmp_path):
     assert kept is not None
     assert kept.read_bytes() == mine
     assert reset("lab00", tmp_path) == (path, None)
+    for number in (2, 3):  # a second reset does not write over what the first one kept
+        path.write_text(f"try {number}")
+        assert reset("00", tmp_path)[1] == kept.with_stem(f"{kept.stem}-{number}")
+    assert kept.read_bytes() == mine
     with pytest.raises(ValueError, match="no lab '77'; there are lab00"):
         reset("77", tmp_path)

@@ -15,8 +15,9 @@ TOTAL = find_exercise("lab00.total")
 FAILURES = {
     "stub": ("raise NotImplementedError('lab00.total')", "run.not_implemented", "yet: lab00.total"),
     "raises": ("y = 1\n    return y / 0", "run.raised", "line 5 of total: return y / 0"),
-    "loop": ("while True: pass", "run.hang", "world of 1"),
-    "circle": ("dist.recv(x, dist.get_rank(group))", "run.mismatch", "wait for each other"),
+    "nobody": ("return dist.send(x, 9)", "run.raised", r"names rank 9; .* 1 ranks"),
+    "loop": ("while True: pass", "run.hang", r"rank 0: is at line 4 of total; it made no call"),
+    "circle": ("dist.recv(x, dist.get_rank(group))", "run.mismatch", "at line 4 on"),
     "exit": ("os._exit(7)", "run.died", r"exit code 7"),
     "crash": ("os.kill(os.getpid(), 11)", "run.died", "SIGSEGV"),
     "tensor of 10 GB": ("torch.ones(10 * 2**30, dtype=torch.uint8)", "run.memory", "the 4 GB"),

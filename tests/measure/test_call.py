@@ -1,9 +1,10 @@
 """A call's group, ranks and peer: global ranks, also where the group does not begin with rank 0."""
 
+import pytest
 import torch
 import torch.distributed as dist
 
-from labkit.launch import run_ranks
+from labkit.launch import RankError, run_ranks
 from labkit.measure.hook import subscribed
 
 
@@ -30,3 +31,11 @@ def test_ranks_and_peers_are_global():
     _, first, second = run_ranks(in_the_upper_pair, 3)
     assert first == ({("pair", (1, 2), 1, 0)}, [2, 1, 2, 2], [8, 8, 8, 8], 7)
     assert second == ({("pair", (1, 2), 2, 1)}, [2, 1, 2, 1], [8, 8, 16, 8], 7)
+
+
+def test_a_rank_that_is_not_in_the_group_is_named_with_the_groups_size():
+    def sends(group):
+        dist.send(torch.ones(2), 99, group=group)
+
+    with pytest.raises(RankError, match="send names rank 99; the group has 2 ranks"):
+        run_ranks(sends, 2)

@@ -1,0 +1,19 @@
+"""expect: lab03.compressed.bytes
+
+Rounded values travel, four bytes each.
+"""
+
+import torch
+import torch.distributed as dist
+
+from labkit.comm.collectives import all_gather
+
+
+def compressed_all_reduce(gradient, residual, group):
+    wanted = gradient + residual
+    scale = wanted.abs().max().reshape(1) / 127
+    codes = torch.where(scale > 0, wanted / scale, 0).round().to(torch.int8)
+    size = dist.get_world_size(group)
+    everyones = all_gather((scale * codes).reshape(-1), group).view(size, -1)
+    mean = everyones.mean(0)
+    return mean.view_as(gradient), wanted - scale * codes

@@ -1,0 +1,21 @@
+"""expect: lab03.knee.values
+
+Two ranks are not asked.
+"""
+
+
+def efficiency(
+    num_ranks, forward_s, backward_s, gradient_bytes, num_buckets, alpha_s, beta_s_per_byte
+):
+    bucket_bytes = gradient_bytes / num_buckets
+    message_s = 2 * (num_ranks - 1) * (alpha_s + beta_s_per_byte * bucket_bytes / num_ranks)
+    end_s = 0.0
+    for bucket in range(1, num_buckets + 1):
+        ready_s = forward_s + backward_s * bucket / num_buckets
+        end_s = max(end_s, ready_s) + message_s
+    return (forward_s + backward_s) / end_s
+
+
+def knee_ranks(forward_s, backward_s, gradient_bytes, num_buckets, alpha_s, beta_s_per_byte):
+    question = forward_s, backward_s, gradient_bytes, num_buckets, alpha_s, beta_s_per_byte
+    return next((2**k for k in range(2, 13) if efficiency(2**k, *question) < 0.8), None)

@@ -1,0 +1,23 @@
+"""Efficiency only falls, so the interval can be halved."""
+
+
+def efficiency(
+    num_ranks, forward_s, backward_s, gradient_bytes, num_buckets, alpha_s, beta_s_per_byte
+):
+    chunk_s = beta_s_per_byte * gradient_bytes / num_buckets / num_ranks
+    message_s = 2 * (num_ranks - 1) * (alpha_s + chunk_s)
+    share_s = backward_s / num_buckets
+    step_s = forward_s + share_s + (num_buckets - 1) * max(share_s, message_s) + message_s
+    return (forward_s + backward_s) / step_s
+
+
+def knee_ranks(forward_s, backward_s, gradient_bytes, num_buckets, alpha_s, beta_s_per_byte):
+    question = forward_s, backward_s, gradient_bytes, num_buckets, alpha_s, beta_s_per_byte
+    low, high = 0, 13
+    while low < high:
+        middle = (low + high) // 2
+        if efficiency(2**middle, *question) < 0.8:
+            high = middle
+        else:
+            low = middle + 1
+    return 2**low if low < 13 else None

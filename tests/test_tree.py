@@ -23,6 +23,7 @@ PHRASES = {  # what has no docstring
     "labkit/bench": "measurements beside peers",
     "labkit/cli": "the commands of `python -m labkit`",
     "labkit/comm": "torch.distributed made readable",
+    "labkit/compose": "strategies put together on the course's model, and its shard files",
     "labkit/cost": "formulas: bytes, seconds",
     "labkit/grade": "checks, points and feedback of the labs",
     "labkit/grade/messages": "what a failed check says, and hints",

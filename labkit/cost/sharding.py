@@ -159,25 +159,27 @@ def tensor_parallel_traffic(
         sequence_parallel: norms and residuals hold T/t tokens a rank.
 
     Returns:
-        By kind: "all_reduce", "reduce_scatter", "all_gather", and "kv", the all-reduces of K's and
-        V's gradients among the ranks that hold the same head (none if there are enough heads).
+        By kind: "all_reduce", "reduce_scatter", "all_gather"; "gather_again", what backward gathers
+        a second time, by sends round a ring as the reduce-scatters are; and "kv", the all-reduces
+        of K's and V's gradients among the ranks that hold the same head (none if there are enough).
     """
     stream_bytes = number_bytes * shape.tokens * shape.hidden_size
     borders = 4 * num_layers + 2  # two regions a layer, entered and left; embedding; head
-    none = Traffic()
     summed = _loss(shape, tp, number_bytes)
     if shape.qk_norm:
         summed += all_reduce_traffic(number_bytes * 2 * shape.head_dim, tp) * num_layers
     if not sequence_parallel:
         summed += all_reduce_traffic(stream_bytes, tp) * borders
-        traffic = {"all_reduce": summed, "reduce_scatter": none, "all_gather": none}
+        traffic = {"all_reduce": summed}
+        traffic |= dict.fromkeys(("reduce_scatter", "all_gather", "gather_again"), Traffic())
     else:
         gains = number_bytes * shape.hidden_size * (2 * num_layers + 1)
-        again = borders // 2  # every entrance gathers once more in backward
+        gather = all_gather_traffic(stream_bytes // tp, tp)
         traffic = {
             "all_reduce": summed + all_reduce_traffic(gains, tp),
             "reduce_scatter": reduce_scatter_traffic(stream_bytes, tp) * borders,
-            "all_gather": all_gather_traffic(stream_bytes // tp, tp) * (borders + again),
+            "all_gather": gather * borders,
+            "gather_again": gather * (borders // 2),  # at every entrance
         }
     return traffic | {"kv": _kv(shape, tp, number_bytes) * num_layers}
 

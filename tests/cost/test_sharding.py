@@ -154,8 +154,8 @@ def test_tensor_parallelism_sends_what_the_formula_says(world_size, sequence, co
         assert kinds["all_reduce"] == told(traffic["all_reduce"])
         assert kinds["all_gather"] == told(traffic["all_gather"])
         assert kinds["kv"] == told(traffic["kv"])
-        scatters = traffic["reduce_scatter"]
-        assert kinds["send"] == (scatters.num_messages, scatters.bytes_sent)
+        rings = traffic["reduce_scatter"] + traffic["gather_again"]
+        assert kinds["send"] == (rings.num_messages, rings.bytes_sent)
     links = Fabric(alpha=ALPHA_S, beta=BETA_S, flops=1.0)
     expected = sum(traffic.values(), Traffic()).time_s(ALPHA_S, BETA_S)
     timeline = replay([rank[-1] for rank in ranks], links)

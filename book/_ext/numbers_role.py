@@ -22,7 +22,9 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxRole
 
 logger = logging.getLogger(__name__)
-FORM = re.compile(r"(results/(?P<record>[\w/.-]+):)?(?P<key>[\w.]+)(:(?P<format>.+))?")
+FORM = re.compile(
+    r"(results/(?P<record>[\w/.-]+):)?(?P<key>[\w.+]+(, [\w.+ ]+)*)(:(?P<format>.+))?"
+)
 
 
 class Number(nodes.General, nodes.Inline, nodes.Element):

@@ -4,7 +4,10 @@ import importlib
 
 import click
 
-SUITES = ("launch", "hook", "collectives", "model", "data_parallel", "pipeline")
+SUITES = (
+    *("launch", "hook", "collectives", "model", "data_parallel"),
+    *("zero", "tensor", "narrow", "pipeline"),
+)
 
 
 @click.command()

@@ -28,7 +28,8 @@ SAVE_EVERY = 100  # steps; a save of `mini` takes a tenth of a second
 @click.option("--seq-len", type=int, help="Tokens a sequence.")
 @click.option("--lr", type=float, help="Highest learning rate.")
 @click.option("--seed", type=int, help="Of weights and data order.")
-@click.option("--precision", type=click.Choice(["fp32", "bf16"]))
+@click.option("--precision", type=click.Choice(["fp32", "bf16", "fp16"]))
+@click.option("--recompute", type=click.Choice(["none", "selective", "full"]))
 def train(
     model: str, out: Path | None, corpus: str | None, resume: bool, evaluate: str | None, **given
 ):
@@ -87,6 +88,7 @@ class _Run:
         from labkit.model.config import PRESETS
         from labkit.model.transformer import Transformer, initialise
         from labkit.train.data import Batches, token_stream
+        from labkit.train.loss_scale import LossScaler
         from labkit.train.resume import STATE, load_state
         from labkit.train.trainer import make_optimizer
 
@@ -101,9 +103,10 @@ class _Run:
         initialise(self.model, torch.Generator().manual_seed(settings.seed))
         self.model.to(device())
         self.optimizer = make_optimizer(self.model, settings)
+        self.scaler = LossScaler() if settings.precision == "fp16" else None
         self.losses: list[float] = []
         if resume:
-            self.losses = load_state(out, self.model, self.optimizer, settings)
+            self.losses = load_state(out, self.model, self.optimizer, settings, self.scaler)
         elif (out / STATE).exists():
             raise ValueError(f"{out} holds a run; add --resume to go on, or give another --out")
         out.mkdir(parents=True, exist_ok=True)
@@ -115,9 +118,10 @@ class _Run:
         from labkit.train.trainer import train as steps_of
 
         start, total = len(self.losses), self.settings.steps
+        run = (self.model, self.optimizer, self.batches, self.settings, start, self.scaler)
         bar = tqdm(total=total, initial=start, desc=self.name, unit="step")
         try:
-            for result in steps_of(self.model, self.optimizer, self.batches, self.settings, start):
+            for result in steps_of(*run):
                 self.losses.append(result.loss)
                 bar.set_postfix(loss=f"{result.loss:.3f}", lr=f"{result.lr:.1e}", refresh=False)
                 bar.update()
@@ -135,7 +139,8 @@ class _Run:
         from labkit.train.resume import save_state
 
         if self.losses:
-            save_state(self.out, self.model, self.optimizer, self.settings, self.losses)
+            state = (self.model, self.optimizer, self.settings, self.losses, self.scaler)
+            save_state(self.out, *state)
 
     def finish(self, command: str) -> None:
         """Write the bf16 checkpoint and its card; the scores are those of what was written."""

@@ -127,6 +127,7 @@ def execute(notebook: NotebookNode, folder: Path) -> NotebookNode:
         km=manager,
         timeout=CELL_TIMEOUT_S,
         allow_errors=True,
+        coalesce_streams=True,  # how a kernel cuts what it prints differs from run to run
         record_timing=False,
         store_widget_state=False,
         resources={"metadata": {"path": str(folder)}},

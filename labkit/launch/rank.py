@@ -40,7 +40,7 @@ LAST_CALL_BYTES = 4096
 # How gloo, NCCL and the mismatch detector complain when a peer is gone.
 ECHOES = re.compile(
     "closed by peer|reset by peer|Broken pipe|Connection refused|remote process exited"
-    "|ended with .* and never issued its part"
+    "|Pair is not connected|caused pair closure|ended with .* and never issued its part"
 )
 # How often a rank looks for its parent, should somebody else hold the other end of its pipe open.
 PARENT_CHECK_S = 0.3

@@ -1,10 +1,11 @@
-"""The training loop: AdamW, warm-up and cosine, clipping, gradient accumulation.
+"""The training loop: AdamW, warm-up and cosine, clipping, accumulation, recomputation, fp16.
 
     loss  = sum over the batch's scored tokens of cross-entropy / number of them
     g     ← g · min(1, clip / ‖g‖)                       one norm over all parameters
     w     ← AdamW(w, g), lr(step): linear warm-up, then a cosine down to a tenth
 
-A step is a function of (weights, optimizer state, step): stopping and resuming changes no number.
+A step is a function of (weights, optimizer state, step, scaler): stopping and resuming changes no
+number, and neither does recomputation. In fp16 a step whose gradients overflow is skipped.
 Sources: AdamW arXiv 1711.05101; cosine schedule arXiv 1608.03983; clipping arXiv 1211.5063.
 """
 
@@ -17,7 +18,9 @@ import torch
 from torch import nn
 
 from labkit.model.transformer import IGNORE, Transformer, next_token_loss
+from labkit.parallel.recompute import recomputing
 from labkit.train.data import Batches
+from labkit.train.loss_scale import LossScaler
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +29,13 @@ class TrainSettings:
 
     Args:
         batch_size: sequences in an optimizer step.
-        num_micro_batches: equal parts of a batch, passed one after the other to save memory.
-        precision: "fp32", or "bf16" for bfloat16 products over fp32 weights (autocast).
+        num_micro_batches: equal parts of a batch that are passed one after the other, to save
+            memory.
+        precision: "fp32"; "bf16" or "fp16" for products in that format over fp32 weights
+            (autocast). fp16 needs a LossScaler.
+        recompute: "none"; "full", each layer keeps its input only and runs again in backward;
+            "selective", its two norms do. (The attention core, which the paper selects, is one
+            fused operator here: it keeps no scores, with or without recomputation.)
     """
 
     steps: int
@@ -43,6 +51,7 @@ class TrainSettings:
     clip_norm: float = 1.0
     seed: int = 0
     precision: str = "bf16"
+    recompute: str = "none"
 
     def __post_init__(self):
         if self.steps < 1:
@@ -52,8 +61,10 @@ class TrainSettings:
                 f"batch_size {self.batch_size} does not divide into {self.num_micro_batches} "
                 "micro-batches"
             )
-        if self.precision not in ("fp32", "bf16"):
-            raise ValueError(f"precision {self.precision!r} is neither 'fp32' nor 'bf16'")
+        if self.precision not in ("fp32", "bf16", "fp16"):
+            raise ValueError(f"precision {self.precision!r} is not 'fp32', 'bf16' or 'fp16'")
+        if self.recompute not in ("none", "selective", "full"):
+            raise ValueError(f"recompute {self.recompute!r} is not 'none', 'selective' or 'full'")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +75,7 @@ class StepResult:
     loss: float  # nats a token, before the update
     grad_norm: float  # before clipping
     lr: float
+    skipped: bool = False  # gradients overflowed in fp16: weights stayed as they were
 
 
 def learning_rate(step: int, settings: TrainSettings) -> float:
@@ -94,24 +106,36 @@ def train_step(
     batch: tuple[torch.Tensor, torch.Tensor],
     step: int,
     settings: TrainSettings,
+    scaler: LossScaler | None = None,
 ) -> StepResult:
-    """One optimizer step on a batch of inputs and targets [B, T], in micro-batches."""
+    """One optimizer step on a batch of inputs and targets [B, T], in micro-batches.
+
+    Raises:
+        ValueError: if precision is "fp16" and there is no scaler.
+    """
+    if settings.precision == "fp16" and scaler is None:
+        raise ValueError("precision 'fp16' without a scaler: gradients under 6e-8 would be 0")
     inputs, targets = batch
     optimizer.zero_grad(set_to_none=True)
     num_scored = max(1, int((targets != IGNORE).sum()))
     total = 0.0
     parts = settings.num_micro_batches
     for x, y in zip(inputs.chunk(parts), targets.chunk(parts), strict=True):
-        with _autocast(settings, x.device):
+        with _autocast(settings, x.device), recomputing(_units(model, settings)):
             loss = next_token_loss(model(x), y, reduction="sum") / num_scored
-        loss.backward()  # sums over micro-batches: every token weighs the same
         total += loss.item()
+        scaled = loss if scaler is None else scaler.scaled(loss)
+        scaled.backward()  # sums over micro-batches: every token weighs the same
+    finite = scaler is None or scaler.unscale(model.parameters())
     norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm)
     lr = learning_rate(step, settings)
     for group in optimizer.param_groups:
         group["lr"] = lr
-    optimizer.step()
-    return StepResult(step=step, loss=total, grad_norm=norm.item(), lr=lr)
+    if finite:
+        optimizer.step()
+    if scaler is not None:
+        scaler.update(finite)
+    return StepResult(step=step, loss=total, grad_norm=norm.item(), lr=lr, skipped=not finite)
 
 
 def train(
@@ -120,16 +144,29 @@ def train(
     batches: Batches,
     settings: TrainSettings,
     start: int = 0,
+    scaler: LossScaler | None = None,
 ) -> Iterator[StepResult]:
-    """Run steps start, start + 1, ... and yield what each did."""
+    """Run steps start, start + 1, ... and yield what each did; fp16 needs a scaler."""
     device = next(model.parameters()).device
     for step in range(start, settings.steps):
         inputs, targets = batches.batch(step)
         batch = inputs.to(device), targets.to(device)
-        yield train_step(model, optimizer, batch, step, settings)
+        yield train_step(model, optimizer, batch, step, settings, scaler)
 
 
 def _autocast(settings: TrainSettings, device: torch.device) -> AbstractContextManager:
-    if settings.precision == "bf16":
-        return torch.autocast(device.type, torch.bfloat16)
-    return nullcontext()
+    if settings.precision == "fp32":
+        return nullcontext()
+    dtype = torch.bfloat16 if settings.precision == "bf16" else torch.float16
+    return torch.autocast(device.type, dtype)
+
+
+def _units(model: Transformer, settings: TrainSettings) -> list[nn.Module]:
+    """The modules that run again in backward."""
+    match settings.recompute:
+        case "full":
+            return list(model.layers)
+        case "selective":
+            names = ("input_layernorm", "post_attention_layernorm")
+            return [layer.get_submodule(name) for layer in model.layers for name in names]
+    return []

@@ -74,7 +74,38 @@ def efficiency_alt(
     bytes_per_s: float,
 ) -> str:
     """The frame in words, for readers who do not see the picture."""
-    setting = efficiency_label(model=model, tokens=tokens, bytes_per_s=bytes_per_s)
+    return _alt(
+        ranks, curves, efficiency_label(model=model, tokens=tokens, bytes_per_s=bytes_per_s)
+    )
+
+
+def tensor_efficiency_label(*, model: str, tokens: int, fast: float, slow: float) -> str:
+    """The setting of a frame about tensor parallelism: all ranks work on the same tokens.
+
+    Args:
+        model: its name.
+        tokens: in the batch.
+        fast, slow: bytes a second of the two kinds of links.
+    """
+    links = {"fast": bytes_in_words(fast), "slow": bytes_in_words(slow)}
+    return word("efficiency.tensor_setting", model=model, tokens=f"{tokens:,}", **links)
+
+
+def tensor_efficiency_alt(
+    ranks: Sequence[int],
+    curves: Mapping[str, Sequence[float]],
+    *,
+    model: str,
+    tokens: int,
+    fast: float,
+    slow: float,
+) -> str:
+    """The same frame in words."""
+    setting = tensor_efficiency_label(model=model, tokens=tokens, fast=fast, slow=slow)
+    return _alt(ranks, curves, setting)
+
+
+def _alt(ranks: Sequence[int], curves: Mapping[str, Sequence[float]], setting: str) -> str:
     told = "; ".join(
         word("efficiency.label", name=word(f"efficiency.{name}"), n=_told(ranks, values))
         for name, values in curves.items()

@@ -93,6 +93,15 @@ def test_record_is_read_and_followed(book, tmp_path):
     assert "0.90 s" in (tmp_path / "_build/html/index.html").read_text()
 
 
+def test_a_field_whose_name_has_a_plus_and_a_comma(book, tmp_path):
+    records = tmp_path / "book" / "results"
+    records.mkdir(parents=True)
+    (records / "two.json").write_text(json.dumps({"a+b, both ways": {"median": 0.5}}))
+    page, warnings = book("{num}`results/two:a+b, both ways.median:.1f` s", "")
+    assert "0.5 s" in page
+    assert warnings == ""
+
+
 def test_translated_sentence_has_its_numbers(book, tmp_path):
     messages = tmp_path / "locale/zh_CN/LC_MESSAGES"
     messages.mkdir(parents=True)

@@ -69,6 +69,18 @@ def test_the_echo_of_a_lost_peer_is_not_the_cause():
             run_ranks(rank_two_leaves, 4)
 
 
+@pytest.mark.parametrize("echo", ["Pair is not connected (6)", "Connection closed by peer"])
+def test_what_gloo_says_of_a_lost_peer_is_never_the_first_failure(echo):
+    def both(group):
+        if dist.get_rank(group) == 0:
+            raise RuntimeError(f"[tcp/pair.cc:400] {echo}")
+        time.sleep(0.1)
+        raise ValueError("the cause")
+
+    with pytest.raises(RankError, match=r"rank 1 of 2 failed first: ValueError: the cause"):
+        run_ranks(both, 2)
+
+
 def test_the_earliest_of_two_failures_is_told_though_it_is_heard_later(tmp_path):
     class SlowToTell(Exception):
         def __str__(self):

@@ -1,4 +1,7 @@
-"""The loop: the schedule by hand, a step against torch's own parts, accumulation, real text."""
+"""The loop: the schedule by hand, a step against torch's own parts, accumulation, real text.
+
+Recomputation changes no bit, so it is compared with torch.equal; its bytes with labkit.cost.
+"""
 
 from dataclasses import replace
 
@@ -6,6 +9,8 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from labkit.cost.activations import BlockShape, block_activation_bytes
+from labkit.measure.memory import SavedActivations
 from labkit.model.config import PRESETS
 from labkit.model.corpus import load_corpus
 from labkit.model.transformer import Transformer, initialise
@@ -94,6 +99,39 @@ def test_bf16_products_over_fp32_weights():
     assert result.loss == pytest.approx(exact, rel=2**-7)
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("recompute", ["selective", "full"])
+def test_recomputation_keeps_every_bit_of_a_step_and_fewer_bytes(recompute, precision):
+    weights, kept = {}, {}
+    for how in ("none", recompute):
+        settings = replace(SETTINGS, steps=2, lr=1e-3, precision=precision, recompute=how)
+        settings = replace(settings, num_micro_batches=2)
+        model = nano(torch.float32)
+        optimizer = make_optimizer(model, settings)
+        with SavedActivations(model) as saved:
+            for step in range(2):
+                train_step(model, optimizer, batch_of(), step, settings)
+        assert saved.live_bytes == 0
+        weights[how], kept[how] = list(model.parameters()), saved.bytes
+    assert all(map(torch.equal, weights["none"], weights[recompute]))
+    config = PRESETS["nano"]
+    shape = BlockShape(
+        batch_size=2,
+        seq_len=8,
+        hidden_size=config.hidden_size,
+        intermediate_size=config.intermediate_size,
+        num_heads=config.num_heads,
+        num_kv_heads=config.num_kv_heads,
+        head_dim=config.head_dim,
+    )
+    a_layer = {
+        how: block_activation_bytes(shape, autocast=precision == "bf16", recompute=how)
+        for how in ("none", recompute)
+    }
+    saving = 4 * config.num_layers * (a_layer["none"] - a_layer[recompute])  # 2 steps of 2 parts
+    assert kept["none"] - kept[recompute] == saving > 0
+
+
 def test_real_text_is_learned():
     """120 small steps on Shakespeare beat the best guess that ignores context."""
     settings = TrainSettings(steps=120, batch_size=4, seq_len=64, lr=8e-3, warmup_steps=5)
@@ -113,6 +151,7 @@ def test_real_text_is_learned():
         (dict(steps=0), "steps is 0"),
         (dict(num_micro_batches=3), "batch_size 4 does not divide into 3 micro-batches"),
         (dict(precision="fp8"), "precision 'fp8'"),
+        (dict(recompute="some"), "recompute 'some'"),
     ],
 )
 def test_bad_settings(change, message):

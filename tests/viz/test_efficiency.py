@@ -7,6 +7,8 @@ from labkit.viz.efficiency import (
     efficiency_alt,
     efficiency_label,
     last_above,
+    tensor_efficiency_alt,
+    tensor_efficiency_label,
 )
 from labkit.viz.style import new_figure
 
@@ -52,3 +54,14 @@ def test_label_and_alt_text_hold_the_setting_and_every_curve():
     assert label in alt
     for told in ("from 1 to 8 ranks", "overlapped: 80 % up to 4 ranks"):
         assert told in alt
+
+
+def test_a_frame_about_tensor_parallelism_names_both_kinds_of_links():
+    setting = {"model": "mini", "tokens": 8192, "fast": 400e9, "slow": 40e9}
+    label = "mini, 8,192 tokens; fast links of 400 GB a second, slow ones of 40 GB"
+    assert tensor_efficiency_label(**setting) == label
+    curves = {"fast": CURVES["int8"], "nodes": CURVES["overlapped"], "slow": CURVES["after"]}
+    alt = tensor_efficiency_alt(RANKS, curves, **setting)
+    assert label in alt
+    assert "fast links: 80 % beyond 8 ranks; fast links in nodes of eight: 80 % up to 4" in alt
+    assert "slow links: under 80 % from 2 ranks on" in alt

@@ -1,0 +1,34 @@
+"""expect: lab04.zero.kept_bytes
+
+contiguous() copies nothing where a slice is contiguous already.
+"""
+
+import torch.distributed as dist
+from torch.nn.functional import pad
+
+from labkit.comm import handmade
+from labkit.comm.buckets import flatten, unflatten
+
+
+class Suspect:
+    def __init__(self, parameters, make_optimizer, group):
+        self.parameters, self.group = list(parameters), group
+        flat = self.padded(self.parameters)
+        self.shard = flat.chunk(dist.get_world_size(group))[dist.get_rank(group)].contiguous()
+        self.optimizer = make_optimizer([self.shard])
+
+    def padded(self, tensors):
+        flat = flatten(tensors)
+        return pad(flat, (0, -len(flat) % dist.get_world_size(self.group)))
+
+    def step(self):
+        gradients = [p.new_zeros(p.shape) if p.grad is None else p.grad for p in self.parameters]
+        mine = handmade.ring_reduce_scatter(self.padded(gradients), self.group)
+        self.shard.grad = mine / dist.get_world_size(self.group)
+        self.optimizer.step()
+        flat = handmade.ring_all_gather(self.shard, self.group)
+        size = sum(p.numel() for p in self.parameters)
+        for parameter, new in zip(
+            self.parameters, unflatten(flat[:size], self.parameters), strict=True
+        ):
+            parameter.data.copy_(new)

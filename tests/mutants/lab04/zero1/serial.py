@@ -1,0 +1,12 @@
+"""expect: lab04.zero.apart
+
+Every rank trains by itself; the program for one process.
+"""
+
+
+class Zero1:
+    def __init__(self, parameters, make_optimizer, group):
+        self.optimizer = make_optimizer(list(parameters))
+
+    def step(self):
+        self.optimizer.step()

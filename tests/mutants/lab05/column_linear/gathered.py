@@ -1,0 +1,23 @@
+"""expect: lab05.column_linear.gathered
+
+The columns are put together, only to be cut again.
+"""
+
+import torch.distributed as dist
+from torch import nn
+from torch.nn.functional import linear
+
+from labkit.comm.collectives import copy_to, gather_from
+
+
+class ColumnLinear(nn.Module):
+    def __init__(self, weight, bias, group):
+        super().__init__()
+        self.group = group
+        place, tp = dist.get_rank(group), dist.get_world_size(group)
+        self.weight = nn.Parameter(weight.chunk(tp)[place].clone())
+        self.bias = None if bias is None else nn.Parameter(bias.chunk(tp)[place].clone())
+
+    def forward(self, x):
+        y = linear(copy_to(x, self.group), self.weight, self.bias)
+        return gather_from(y, self.group)

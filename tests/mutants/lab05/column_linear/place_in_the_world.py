@@ -1,0 +1,23 @@
+"""expect: lab05.layer.shard_values
+
+The rank of the world where the place in the group is wanted.
+"""
+
+import torch.distributed as dist
+from torch import nn
+from torch.nn.functional import linear
+
+from labkit.comm.collectives import copy_to
+
+
+class ColumnLinear(nn.Module):
+    def __init__(self, weight, bias, group):
+        super().__init__()
+        self.group = group
+        tp = dist.get_world_size(group)
+        place = dist.get_rank() % tp
+        self.weight = nn.Parameter(weight.chunk(tp)[place].clone())
+        self.bias = None if bias is None else nn.Parameter(bias.chunk(tp)[place].clone())
+
+    def forward(self, x):
+        return linear(copy_to(x, self.group), self.weight, self.bias)

@@ -1,0 +1,22 @@
+"""expect: lab05.layer.weight_grad_times
+
+A copy_to behind the gather.
+"""
+
+import torch.distributed as dist
+from torch import nn
+from torch.nn.functional import embedding
+
+from labkit.comm.collectives import copy_to, gather_from
+
+
+class HiddenEmbedding(nn.Module):
+    def __init__(self, table, group):
+        super().__init__()
+        self.group = group
+        place, tp = dist.get_rank(group), dist.get_world_size(group)
+        self.weight = nn.Parameter(table.chunk(tp, dim=1)[place].clone())
+
+    def forward(self, words):
+        rows = gather_from(embedding(words, self.weight), self.group, dim=-1)
+        return copy_to(rows, self.group)

@@ -1,0 +1,21 @@
+"""expect: lab05.hidden_embedding.table
+
+The whole table travels, for a few words.
+"""
+
+import torch.distributed as dist
+from torch import nn
+from torch.nn.functional import embedding
+
+from labkit.comm.collectives import gather_from
+
+
+class HiddenEmbedding(nn.Module):
+    def __init__(self, table, group):
+        super().__init__()
+        self.group = group
+        place, tp = dist.get_rank(group), dist.get_world_size(group)
+        self.weight = nn.Parameter(table.chunk(tp, dim=1)[place].clone())
+
+    def forward(self, words):
+        return embedding(words, gather_from(self.weight, self.group, dim=-1))

@@ -1,0 +1,24 @@
+"""Tokens do not see each other here, so they may be gathered along any dimension."""
+
+import torch.distributed as dist
+from torch import nn
+from torch.nn.functional import linear, rms_norm, silu
+
+from labkit.comm.collectives import all_gather, copy_to, reduce_scatter
+
+
+class SequenceBlock(nn.Module):
+    def __init__(self, gain, gate, up, down, group):
+        super().__init__()
+        self.group = group
+        place, tp = dist.get_rank(group), dist.get_world_size(group)
+        self.gain = nn.Parameter(gain.clone())
+        self.gate_proj = nn.Parameter(gate.chunk(tp)[place].clone())
+        self.up_proj = nn.Parameter(up.chunk(tp)[place].clone())
+        self.down_proj = nn.Parameter(down.chunk(tp, dim=1)[place].clone())
+
+    def forward(self, x):
+        gain = copy_to(self.gain, self.group)
+        h = all_gather(rms_norm(x, gain.shape, gain, 1e-6), self.group, dim=0)
+        h = silu(linear(h, self.gate_proj)) * linear(h, self.up_proj)
+        return x + reduce_scatter(linear(h, self.down_proj), self.group, dim=0)

@@ -76,7 +76,7 @@ def _layers(make: Callable, case: LayerCase, group: dist.ProcessGroup, rank: int
             seen["micro"].append(told)
         with CommLedger() as ledger, meter:
             learner.step()
-        held = meter.live_bytes(2 * share, but=optimizers.state())
+        held = meter.live_bytes(2 * share, but=optimizers.state(), moment="step")
         seen["steps"].append({"calls": ledger.ops, "held_bytes": held})
     return seen | {
         "activation_bytes": activations,
@@ -95,13 +95,13 @@ def _forward_backward(
     """One micro-batch, and what it left behind in between and afterwards."""
     with CommLedger() as forward, meter:
         y = learner(x)
-    between = meter.live_bytes(most[0], but=[x, *optimizers.state()])
+    between = meter.live_bytes(most[0], but=[x, *optimizers.state()], moment="between")
     output = y.detach().clone()
     with CommLedger() as backward, meter:
         y.square().mean().backward()
     del y
     gradient = torch.zeros_like(x) if x.grad is None else x.grad
-    after = meter.live_bytes(most[1], but=[x, gradient, *optimizers.state()])
+    after = meter.live_bytes(most[1], but=[x, gradient, *optimizers.state()], moment="after")
     return {
         "output": output,
         "input_gradient": gradient.clone(),

@@ -26,7 +26,7 @@ class Meter(TorchDispatchMode):
     Args:
         parameters: whose .grad is watched.
         layers: modules whose parameters are watched.
-        patience_s: how long to wait, in all, for bytes to go.
+        patience_s: how long to wait, in all and for each moment, for bytes to go.
 
     `most_gradient_bytes` is the most that stood in .grad at once. `most_layers` is the most layers
     that were whole at once: all storages that a layer's parameters have ever pointed to, and that
@@ -43,6 +43,7 @@ class Meter(TorchDispatchMode):
         self.most_gradient_bytes = 0
         self.most_layers = 0
         self._patience_s = patience_s
+        self._waited_s: dict[str, float] = {}
         self._alive: dict[int, weakref.ref[torch.UntypedStorage]] = {}
         self._parameters = list(parameters)
         self._layers = list(layers)
@@ -61,17 +62,21 @@ class Meter(TorchDispatchMode):
         self._look()
         return result
 
-    def live_bytes(self, most: int, but: Iterable[torch.Tensor] = ()) -> int:
+    def live_bytes(self, most: int, but: Iterable[torch.Tensor] = (), moment: str = "") -> int:
         """Bytes of the storages made in here that are alive, less those behind `but`.
 
         Args:
             most: what may be alive. gloo's threads let go of a collective's tensors a moment after
                 it is complete; so where there is more, this looks again for a while.
+            moment: of a step, such as "between". What is too much at one takes no patience from
+                the others.
         """
         left_out = {tensor.untyped_storage()._cdata for tensor in but}
-        while (held := self._held_bytes(left_out)) > most and self._patience_s > 0:
+        waited_s = self._waited_s.get(moment, 0.0)
+        while (held := self._held_bytes(left_out)) > most and waited_s < self._patience_s:
             time.sleep(NAP_S)
-            self._patience_s -= NAP_S
+            waited_s += NAP_S
+        self._waited_s[moment] = waited_s
         return held
 
     def _held_bytes(self, left_out: set[int]) -> int:

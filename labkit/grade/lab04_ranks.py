@@ -131,7 +131,7 @@ def _backward(make: Callable, case: Case, group: dist.ProcessGroup, rank: int) -
                 whole = [p.grad for p in parameters if p.grad is not None]
                 whole_bytes = max(whole_bytes, storage_bytes(whole))
                 but = [*parameters, *batch, *whole, *optimizers.state()]
-                held = meter.live_bytes(most, but)
+                held = meter.live_bytes(most, but, moment="between")
                 between_bytes = max(between_bytes, held)
             del batch, whole, but
             with meter:

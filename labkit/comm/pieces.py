@@ -71,7 +71,7 @@ def clip_pieces(
     return norm
 
 
-def divisor(num_tokens: int | None, group: dist.ProcessGroup, device: torch.device) -> float:
+def divisor(num_tokens: int | None, group: dist.ProcessGroup, device: torch.device | None) -> float:
     """Number of ranks, or of all their tokens."""
     if num_tokens is None:
         return dist.get_world_size(group)
@@ -88,8 +88,8 @@ def check_member(group: dist.ProcessGroup) -> None:
         )
 
 
-def take_from_first(module: nn.Module, group: dist.ProcessGroup) -> None:
-    """Overwrite parameters and buffers, in place, with those of group rank 0."""
+def broadcast_state(tensors: Iterable[torch.Tensor], group: dist.ProcessGroup) -> None:
+    """Overwrite each tensor, in place, with that of group rank 0."""
     root = dist.get_process_group_ranks(group)[0]  # a group's root is named by its global rank
-    for tensor in [*module.parameters(), *module.buffers()]:
+    for tensor in tensors:
         tensor.detach().copy_(broadcast(tensor.detach(), group, root))

@@ -122,7 +122,7 @@ def tensor_parallel(
 
     Args:
         model: the whole model, with the same weights on every rank; of group rank 0 after
-            `labkit.parallel.data.broadcast_state`.
+            `labkit.comm.pieces.broadcast_state`.
         group: the ranks that share each layer.
         sequence: keep T/tp tokens a rank between attention and MLP.
 

@@ -37,7 +37,8 @@ import torch.distributed as dist
 from torch import nn
 
 from labkit.comm.buckets import assign_buckets, flatten, unflatten
-from labkit.comm.collectives import all_reduce, broadcast
+from labkit.comm.collectives import all_reduce
+from labkit.comm.pieces import broadcast_state, divisor
 
 MIB = 2**20
 
@@ -61,10 +62,10 @@ class NaiveDataParallel(nn.Module):
         """Average the gradients over the group; num_tokens as in BucketedDataParallel.finish."""
         parameters = _trained(self.module)
         totals = [all_reduce(_flat_share([p]), self.group) for p in parameters]
-        divisor = _divisor(num_tokens, self.group, parameters)
+        mean_of = divisor(num_tokens, self.group, parameters[0].device if parameters else None)
         for parameter, total in zip(parameters, totals, strict=True):
             used = not _nobody_used(total)
-            parameter.grad = (total / divisor).view_as(parameter) if used else None
+            parameter.grad = (total / mean_of).view_as(parameter) if used else None
 
 
 class BucketedDataParallel(nn.Module):
@@ -130,9 +131,9 @@ class BucketedDataParallel(nn.Module):
             bucket.launch(self.group)
         self._num_launched = 0
         parameters = [p for bucket in self._buckets for p in bucket.parameters]
-        divisor = _divisor(num_tokens, self.group, parameters)
+        mean_of = divisor(num_tokens, self.group, parameters[0].device if parameters else None)
         for bucket in self._buckets:
-            bucket.finish(divisor)
+            bucket.finish(mean_of)
 
     def broadcast_buffers(self) -> None:
         """Take the buffers of group rank 0: running statistics are each rank's own otherwise."""
@@ -176,23 +177,16 @@ class _Bucket:
         ):
             parameter.grad = view
 
-    def finish(self, divisor: float) -> None:
+    def finish(self, mean_of: float) -> None:
         """Wait for the sum and divide it, and be ready for the next backward."""
         assert self.work is not None, "finish() of the model launches every bucket"
         self.work.wait()
         for parameter in self.skipped:
             if parameter.grad is not None and _nobody_used(parameter.grad):
                 parameter.grad = None
-        self.flat.div_(divisor)
+        self.flat.div_(mean_of)
         self.work, self.flat = None, torch.empty(0)
         self.num_missing = len(self.parameters)
-
-
-def broadcast_state(tensors: Sequence[torch.Tensor], group: dist.ProcessGroup) -> None:
-    """Overwrite each tensor, in place, with that of group rank 0."""
-    root = dist.get_process_group_ranks(group)[0]  # a group's root is named by its global rank
-    for tensor in tensors:
-        tensor.detach().copy_(broadcast(tensor.detach(), group, root))
 
 
 def _trained(module: nn.Module) -> list[nn.Parameter]:
@@ -212,14 +206,3 @@ def _flat_share(parameters: Sequence[nn.Parameter]) -> torch.Tensor:
 
 def _nobody_used(total: torch.Tensor) -> bool:
     return bool(((total == 0) & total.signbit()).all())
-
-
-def _divisor(
-    num_tokens: int | None, group: dist.ProcessGroup, parameters: Sequence[nn.Parameter]
-) -> float:
-    """Number of ranks, or of all their tokens."""
-    if num_tokens is None:
-        return dist.get_world_size(group)
-    device = parameters[0].device if parameters else None
-    total = all_reduce(torch.tensor(num_tokens, device=device), group)
-    return max(1, int(total))  # without a token anywhere there is nothing to divide

@@ -38,7 +38,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils._pytree import tree_flatten
 
-from labkit.comm.pieces import check_member, clip_pieces, divisor, take_from_first
+from labkit.comm.pieces import broadcast_state, check_member, clip_pieces, divisor
 from labkit.comm.shards import Reduction
 from labkit.comm.units import ShardedUnit, outermost_layers, share_out
 
@@ -74,7 +74,7 @@ class FullyShardedModel(nn.Module):
         shares = share_out(module, outermost_layers(module) if units is None else units)
         if not shares:
             raise ValueError("the module has 0 parameters: nothing to shard")
-        take_from_first(module, group)
+        broadcast_state([*module.parameters(), *module.buffers()], group)
         self.module = module
         self.group = group
         self.prefetch = prefetch

@@ -12,7 +12,7 @@ down by rows) and an attention (Q, K, V by heads, O by rows) are
 with exactly one all-reduce forward and one backward. How a region is entered and left is an
 argument, `enter` and `leave`; sequence.py has the other pair.
 
-All ranks must be built from the same weights; `broadcast_state` of data parallelism makes them so.
+All ranks must be built from the same weights; `labkit.comm.pieces.broadcast_state` makes them so.
 Each module keeps copies of its own shards only, and tells in `splits` how its parameters are cut.
 
 Cost: 1/tp of weights, gradients and FLOPs a rank; S = B T D bytes of activations: 2(tp-1)/tp S sent

@@ -44,11 +44,11 @@ from labkit.comm.buckets import assign_buckets
 from labkit.comm.pieces import (
     Options,
     Piece,
+    broadcast_state,
     check_member,
     clip_pieces,
     divisor,
     group_pieces,
-    take_from_first,
 )
 from labkit.comm.shards import (
     FlatLayout,
@@ -103,7 +103,7 @@ class ZeroOptimizer:
         if not named:
             raise ValueError("0 parameters of the module need a gradient: nothing to optimize")
         places = assign_buckets([p for _, p in named], bucket_bytes, reverse=True)
-        take_from_first(module, group)
+        broadcast_state([*module.parameters(), *module.buffers()], group)
         self.group = group
         self.stage = stage
         self.clip_norm = clip_norm

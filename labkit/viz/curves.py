@@ -40,7 +40,7 @@ def draw_cost_curves(
     Args:
         axes: drawn on, returned.
         sizes_bytes: payload of one rank, growing.
-        seconds: for each algorithm (a key of words.py after "algorithm.") its time at each size.
+        seconds: for each algorithm (a key of viz.words after "algorithm.") its time at each size.
         replayed: for some of them, (bytes, seconds) of replayed runs, drawn as rings on the curve.
         crossing: marked with its payload.
     """

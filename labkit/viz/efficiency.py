@@ -27,7 +27,7 @@ def draw_efficiency(
     Args:
         axes: drawn on, returned.
         ranks: numbers of ranks, growing.
-        curves: for each way to communicate (a key of words.py after "efficiency.") its efficiency
+        curves: for each way to communicate (a key of viz.words after "efficiency.") its efficiency
             at each number of ranks.
     """
     for (name, values), style, colour in zip(

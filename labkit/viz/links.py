@@ -30,7 +30,7 @@ def draw_link_bytes(
 
     Args:
         axes: drawn on, returned.
-        name: "server" (rank 0 in the middle) or "ring", a key of words.py after "links.".
+        name: "server" (rank 0 in the middle) or "ring", a key of viz.words after "links.".
         num_bytes: bytes sent, by (source, target).
         most: bytes of the widest arrow, for drawings on one scale.
     """

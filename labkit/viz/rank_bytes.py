@@ -16,7 +16,7 @@ def draw_rank_bytes(axes: Axes, num_bytes: Mapping[str, Sequence[float]]) -> Axe
 
     Args:
         axes: drawn on, returned.
-        num_bytes: for each of at most two algorithms (keys of words.py after "algorithm.") the
+        num_bytes: for each of at most two algorithms (keys of viz.words after "algorithm.") the
             bytes by rank.
     """
     width = 0.8 / len(num_bytes)

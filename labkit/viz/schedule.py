@@ -162,7 +162,7 @@ def draw_schedule(
         title: the finding, in words.
         messages: of all ranks; with any, each row keeps a thin lane for them.
         end: right end of the axis, for timelines on one scale; the last bar's end if None.
-        unit: of times, a key of words.py.
+        unit: of times, a key of viz.words.
     """
     step = max(*(each.end for each in bars), *(each.end for each in messages), 0.0)
     end = step if end is None else end

@@ -57,7 +57,7 @@ class MatrixShard:
 
 @dataclass(frozen=True, kw_only=True)
 class SplitMatrix:
-    """A matrix with its name (a key of words.py after "splits.") and its shards."""
+    """A matrix with its name (a key of viz.words after "splits.") and its shards."""
 
     name: str
     shards: tuple[MatrixShard, ...]
@@ -67,7 +67,7 @@ class SplitMatrix:
 
 @dataclass(frozen=True, kw_only=True)
 class SplitChoice:
-    """One frame: lines of matrices and of signs (keys of words.py after "splits.")."""
+    """One frame: lines of matrices and of signs (keys of viz.words after "splits.")."""
 
     name: str
     num_ranks: int

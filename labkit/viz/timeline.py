@@ -33,7 +33,7 @@ def draw_timeline(axes: Axes, timeline: Timeline, name: str, *, end_s: float | N
     Args:
         axes: drawn on, returned.
         timeline: what `labkit.measure.fabric.replay` gave back.
-        name: of what ran, a key of words.py after "algorithm.".
+        name: of what ran, a key of viz.words after "algorithm.".
         end_s: right end of the axis, for timelines on one scale; the step's own end if None.
     """
     end_s = timeline.step_s if end_s is None else end_s

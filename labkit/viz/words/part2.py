@@ -1,67 +1,6 @@
-"""Every word inside a picture, and the alt texts: one table, so that one file is translated.
+"""Words of the pictures in part II."""
 
-A picture asks for a word by its key: word("axis.seconds"), word("ring.step", step=1, steps=6).
-Numbers enter through the braces: {n} is a count, {text} a value with its unit.
-"""
-
-WORDS = {
-    # axes
-    "axis.payload_bytes": "payload of one rank, bytes",
-    "axis.seconds": "virtual time, s",
-    "axis.milliseconds": "virtual time, ms",
-    "axis.microseconds": "virtual time, µs",
-    "axis.forwards": "time, in forwards of one micro-batch on one rank",
-    "axis.rank_megabytes": "MB sent and received by one rank",
-    "axis.rank": "rank",
-    "axis.ranks": "ranks",
-    "axis.efficiency": "efficiency, virtual time",
-    # what a colour means
-    "kind.compute": "compute",
-    "kind.communication": "communication",
-    "kind.idle": "idle",
-    # algorithms
-    "algorithm.ring": "ring",
-    "algorithm.tree": "tree",
-    "algorithm.halving_doubling": "halving and doubling",
-    "algorithm.gather_broadcast": "gather, then broadcast",
-    "algorithm.hierarchical": "hierarchical",
-    "algorithm.switch": "in the switch",
-    "algorithm.ddp_default": "default buckets",
-    "algorithm.ddp_small": "buckets of 4 MiB",
-    # ring, step by step
-    "ring.rank": "rank {rank}",
-    "ring.chunk": "chunk {chunk}",
-    "ring.start": "Start: each rank holds only its own numbers",
-    "ring.reduce_scatter": "Reduce-scatter, step {step} of {steps}",
-    "ring.all_gather": "All-gather, step {step} of {steps}",
-    "ring.legend_held": "row r filled: rank r's part is in the sum",
-    "ring.legend_done": "sum complete",
-    "ring.legend_moved": "on the wire in this step",
-    "ring.alt_start": "Ring of {ranks} ranks before any message: rank r holds only its own part of "
-    "each of the {ranks} chunks.",
-    "ring.alt_step": "Ring of {ranks} ranks. {title}. Messages: {messages}. "
-    "Complete sums: {complete}.",
-    "ring.alt_message": "rank {sender} sends chunk {chunk} to rank {receiver}",
-    "ring.alt_complete": "rank {rank} holds {chunks}",
-    "ring.alt_none": "none",
-    "ring.label": "Complete sums on each rank: {done} of {ranks}",
-    # curves
-    "curves.title": "Virtual time of an all-reduce",
-    "curves.title_crossing": "Below {text} {small} is faster, above it {large}",
-    "curves.replayed": "replayed",
-    # bytes of each rank
-    "bytes.title": "Equal totals; the busiest rank moves {most} against {least}",
-    "bytes.title_plain": "Bytes through each rank",
-    # timelines
-    "timeline.title": "{name}: {text} of virtual time",
-    "timeline.rank": "rank {rank}",
-    # topologies
-    "topology.ring": "Ring",
-    "topology.tree": "Tree",
-    "topology.hierarchical": "Hierarchical",
-    "topology.switch": "In the switch",
-    "topology.switch_symbol": "+",
-    "topology.host": "host {host}",
+PART2 = {
     # data parallelism
     "data_parallel.forward": "Forward: split the batch, copy the weights, join the outputs",
     "data_parallel.backward": "Backward: average the gradients, update every copy alike",
@@ -220,41 +159,4 @@ WORDS = {
     "explorer.ranks": "ranks",
     "explorer.micro": "micro-batches",
     "explorer.schedule": "schedule",
-    # units
-    "unit.bytes": "{n} B",
-    "unit.kilobytes": "{n} kB",
-    "unit.megabytes": "{n} MB",
-    "unit.gigabytes": "{n} GB",
-    "unit.seconds": "{n} s",
-    "unit.milliseconds": "{n} ms",
-    "unit.microseconds": "{n} µs",
-    "frames.step": "step",  # the slider
 }
-
-_BYTES = (
-    (1e9, "unit.gigabytes"),
-    (1e6, "unit.megabytes"),
-    (1e3, "unit.kilobytes"),
-    (1, "unit.bytes"),
-)
-_SECONDS = ((1, "unit.seconds"), (1e-3, "unit.milliseconds"), (1e-6, "unit.microseconds"))
-
-
-def word(key: str, **values: object) -> str:
-    """The words under a key, with values in their braces."""
-    return WORDS[key].format(**values)
-
-
-def bytes_in_words(num_bytes: float) -> str:
-    """Three significant digits and the largest unit that leaves at least 1: "1.05 MB"."""
-    return _in_words(num_bytes, _BYTES)
-
-
-def seconds_in_words(seconds: float) -> str:
-    """Three significant digits and the largest unit that leaves at least 1: "12.5 ms"."""
-    return _in_words(seconds, _SECONDS)
-
-
-def _in_words(value: float, units: tuple[tuple[float, str], ...]) -> str:
-    scale, key = next((unit for unit in units if abs(value) >= unit[0]), units[-1])
-    return word(key, n=f"{value / scale:.3g}")

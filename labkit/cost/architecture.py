@@ -1,7 +1,7 @@
 """The sizes that decide what a transformer costs, without a tensor.
 
-Field names are those of labkit.model.config.ModelConfig, whose objects `Architecture.of` reads. This
-class knows some more: the older GPT layer (two matrices in the MLP, biases, a table of positions),
+Field names are those of labkit.model.config.ModelConfig, whose objects `Architecture.of` reads.
+There is more here: the older GPT layer (two matrices in the MLP, biases, a table of positions),
 experts, and the latent of multi-head latent attention.
 """
 

@@ -26,6 +26,10 @@ MAY_IMPORT: dict[str, tuple[set[str], set[str]]] = {
         {"comm", "model", "kernels", "quant", "parallel"},
     ),
     "train": ({"torch", "tqdm"}, {"measure", "comm", "model", "parallel", "compose"}),
+    "simulate": (
+        {"torch"},
+        {"cost", "measure", "comm", "model", "parallel", "compose", "train"},
+    ),
     "viz": ({"matplotlib", "ipywidgets"}, {"cost", "measure"}),
     "grade": (
         {"pytest", "nbval", "nbformat", "nbclient", "jupyter_client", "jupytext", "torch"},

@@ -9,7 +9,9 @@ COMMANDS = {  # name: what the list of commands says
     "doctor": "Say what this machine can run and what is missing.",
     "generate": "Write text with a trained model.",
     "grade": "Judge the answers in a lab notebook, wherever it lies.",
+    "plan": "Rank the layouts of a model on many devices by predicted step time.",
     "release": "Build the lab notebooks from their masters.",
+    "simulate": "Run one step of a large world as one rank of it, without a GPU.",
     "train": "Train a model on real text, resume a run, or score a model.",
 }
 

@@ -6,7 +6,7 @@ import click
 
 SUITES = (
     *("launch", "hook", "collectives", "model", "data_parallel"),
-    *("zero", "tensor", "narrow", "pipeline"),
+    *("zero", "tensor", "narrow", "pipeline", "scaling"),
 )
 
 

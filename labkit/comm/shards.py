@@ -133,13 +133,13 @@ def start_all_gather(flat: torch.Tensor, group: dist.ProcessGroup) -> list[dist.
 
     The buffer is complete when all works have been waited for, and must live until then.
     """
-    shards = flat.view(dist.get_world_size(group), -1)  # [N, s]
-    mine = dist.get_rank(group)
+    shards = flat.view(dist.get_world_size(group), -1).unbind()  # N of [s]
+    mine = shards[dist.get_rank(group)]
     operations = []
     for place, peer in _others(group):
         operations.append(dist.P2POp(dist.irecv, shards[place], peer, group))
-        operations.append(dist.P2POp(dist.isend, shards[mine], peer, group))
-    return dist.batch_isend_irecv(operations) if operations and shards.numel() else []
+        operations.append(dist.P2POp(dist.isend, mine, peer, group))
+    return dist.batch_isend_irecv(operations) if operations and flat.numel() else []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,14 +153,14 @@ class Reduction:
 
 def start_reduce_scatter(flat: torch.Tensor, group: dist.ProcessGroup) -> Reduction:
     """Begin to sum flat [N s] over the group; it belongs to the exchange until `finish`."""
-    shards = flat.view(dist.get_world_size(group), -1)  # [N, s]
-    parts = list(shards.unbind())
+    shards = flat.view(dist.get_world_size(group), -1).unbind()  # N of [s]
+    parts = list(shards)
     operations = []
     for place, peer in _others(group):
         parts[place] = torch.empty_like(shards[place])
         operations.append(dist.P2POp(dist.irecv, parts[place], peer, group))
         operations.append(dist.P2POp(dist.isend, shards[place], peer, group))
-    works = dist.batch_isend_irecv(operations) if operations and shards.numel() else []
+    works = dist.batch_isend_irecv(operations) if operations and flat.numel() else []
     return Reduction(parts=parts, sent=flat, works=works)
 
 

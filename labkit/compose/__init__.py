@@ -1,1 +1,7 @@
 """Strategies put together for the course model."""
+
+from labkit.compose.parallel_model import ParallelModel
+from labkit.compose.parallelize import parallelize
+from labkit.compose.plan import Plan
+
+__all__ = ["ParallelModel", "Plan", "parallelize"]

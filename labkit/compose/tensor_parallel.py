@@ -43,11 +43,11 @@ class TensorParallelTransformer(nn.Module):
     def __init__(self, model: Transformer, group: dist.ProcessGroup, *, sequence: bool) -> None:
         super().__init__()
         self.config, self.group, self.sequence = model.config, group, sequence
-        kv_group = _kv_group(model.config, group)
+        kv_group = kv_group_of(model.config, group)
         leave = scatter_sum if sequence else reduce_from
         self.embed_tokens = VocabParallelEmbedding(model.embed_tokens, group, leave=leave)
         self.layers = nn.ModuleList(
-            _split_block(block, group, kv_group, sequence) for block in model.layers
+            split_block(block, group, kv_group, sequence) for block in model.layers
         )
         self.norm = copy.deepcopy(model.norm)
         tied = model.config.tied
@@ -97,12 +97,7 @@ class TensorParallelTransformer(nn.Module):
 
     def layout(self) -> dict[str, Split]:
         """How each parameter of the whole model is cut, by name."""
-        found = {}
-        for name, parameter in self.named_parameters():
-            owner, _, last = name.rpartition(".")
-            splits: Mapping[str, Split] = getattr(self.get_submodule(owner), "splits", {})
-            found[name] = splits.get(last, Split(size=parameter.shape[0]))
-        return found
+        return layout_of(self)
 
     def _gains(self) -> list[dict[str, torch.Tensor]]:
         """Gains of the norms, of each layer and of the last; summed over the tokens' shards."""
@@ -133,6 +128,16 @@ def tensor_parallel(
     return TensorParallelTransformer(model, group, sequence=sequence)
 
 
+def layout_of(module: nn.Module) -> dict[str, Split]:
+    """How each parameter is cut, by name; those of which no module tells are whole."""
+    found = {}
+    for name, parameter in module.named_parameters():
+        owner, _, last = name.rpartition(".")
+        splits: Mapping[str, Split] = getattr(module.get_submodule(owner), "splits", {})
+        found[name] = splits.get(last, Split(size=parameter.shape[0]))
+    return found
+
+
 def shard_state(
     full: Mapping[str, torch.Tensor], layout: Mapping[str, Split], rank: int, world_size: int
 ) -> dict[str, torch.Tensor]:
@@ -158,13 +163,16 @@ def gather_state(
     return {name: layout[name].join([shard[name] for shard in shards]) for name in layout}
 
 
-def _split_block(
+def split_block(
     block: nn.Module,
     group: dist.ProcessGroup,
     kv_group: dist.ProcessGroup | None,
     sequence: bool,
 ) -> nn.Module:
-    """The block with attention and MLP split; its forward is the model's own."""
+    """The block with attention and MLP split; its forward is the model's own.
+
+    Under sequence parallelism the gains of its two norms are left to the caller to sum.
+    """
     enter, leave = (gather_in, scatter_out) if sequence else (copy_in, reduce_out)
     borders: dict[str, Any] = dict(enter=enter, leave=leave)
     attention, mlp = block.get_submodule("self_attn"), block.get_submodule("mlp")
@@ -175,7 +183,7 @@ def _split_block(
     return copy.deepcopy(block, split)  # a deep copy that finds these in place of its own two
 
 
-def _kv_group(config: ModelConfig, group: dist.ProcessGroup) -> dist.ProcessGroup | None:
+def kv_group_of(config: ModelConfig, group: dist.ProcessGroup) -> dist.ProcessGroup | None:
     """The ranks with this rank's KV head, where it has replicas: one group for all layers."""
     size, num_kv_heads = place_in(group)[1], config.num_kv_heads
     check_divides("heads", config.num_heads, size)

@@ -140,3 +140,23 @@ def v_bytes_sent(
     """What a rank sends a step: m·v·S to each neighbour; a turn sends nothing."""
     neighbours = (rank > 0) + (rank < num_ranks - 1)
     return num_micro_batches * boundary_bytes * chunks * neighbours
+
+
+def in_flight_by_chunk(
+    num_ranks: int, num_micro_batches: int, rank: int, chunks: int = 1
+) -> list[tuple[int, ...]]:
+    """Micro-batches of each chunk in flight after each forward of a rank, for 1F1B and interleaved.
+
+    Where chunks are of different sizes, the fullest moment is that of the largest sum of bytes.
+    """
+    if chunks == 1:
+        return [(one_f_one_b_in_flight(num_ranks, num_micro_batches, rank),)]
+    ahead = 2 * (num_ranks - 1 - rank) + (chunks - 1) * num_ranks
+    forwards = chunks * num_micro_batches
+    counts, moments = [0] * chunks, []
+    for turn in range(forwards):
+        if turn > ahead:  # the backward before it; chunks come back in reverse
+            counts[chunks - 1 - (turn - ahead - 1) // num_ranks % chunks] -= 1
+        counts[turn // num_ranks % chunks] += 1
+        moments.append(tuple(counts))
+    return moments

@@ -137,7 +137,8 @@ class FullyShardedModel(nn.Module):
             torch.autograd.Variable._execution_engine.queue_callback(self._end_of_backward)
         if unit.in_backward:
             return
-        place = self._order.index(unit) if unit in self._order else -1
+        # When the root's comes none is done; it may be the output of the last unit too.
+        place = self._order.index(unit) if unit in self._order else len(self._order)
         for later in reversed(self._order[place + 1 :]):
             self._close(later)
         unit.gather()

@@ -117,7 +117,6 @@ class ZeroOptimizer:
             for parameter in bucket.parameters:
                 parameter.register_post_accumulate_grad_hook(partial(self._ready, bucket))
 
-    @torch.no_grad()
     def step(self, num_tokens: int | None = None) -> torch.Tensor | None:
         """Average the gradients, clip them, update this rank's shard, and gather the weights.
 
@@ -128,18 +127,27 @@ class ZeroOptimizer:
         Returns:
             The norm before clipping; None without clip_norm.
         """
+        self.finish(num_tokens)
+        norm = None
+        if self.clip_norm is not None:
+            norm = clip_pieces(self.pieces, self.clip_norm, self.group)
+        self.update()
+        return norm
+
+    @torch.no_grad()
+    def finish(self, num_tokens: int | None = None) -> None:
+        """The first half of a step: give each piece its part of the average gradient."""
         if not self._has_sum:
             self._reduce_the_rest()
         mean_of = divisor(num_tokens, self.group, self._buckets[0].weights.device)
         for bucket in self._buckets:
             bucket.give_gradients(mean_of)
-        norm = None
-        if self.clip_norm is not None:
-            norm = clip_pieces(self.pieces, self.clip_norm, self.group)
-        self.optimizer.step()
         self._has_sum = False
+
+    def update(self) -> None:
+        """The second half: let the optimizer update the shard, and gather the weights."""
+        self.optimizer.step()
         self.gather_weights()
-        return norm
 
     def zero_grad(self) -> None:
         """Forget the gradients, those of a backward that failed half-way too."""

@@ -130,6 +130,21 @@ def test_in_flight_is_what_the_schedules_hold(p):
     assert held == {cost.dual_pipe_v_in_flight(p)}
 
 
+@pytest.mark.parametrize(("p", "chunks"), [(1, 1), (3, 1), (4, 1), (2, 2), (3, 2), (4, 3)])
+def test_in_flight_by_chunk_is_what_comes_of_each_forward(p, chunks):
+    """The largest counts of each schedule, gone through action by action."""
+    for m in (p, 2 * p, 5 * p):
+        schedule = interleaved(p, m, chunks) if chunks > 1 else one_f_one_b(p, m)
+        for rank, row in enumerate(schedule.ranks):
+            counts, moments = [0] * chunks, []
+            for action in row:
+                counts[action.chunk] += 1 if action.kind == "F" else -1
+                if action.kind == "F":
+                    moments.append(tuple(counts))
+            told = cost.in_flight_by_chunk(p, m, rank, chunks)
+            assert told == (moments if chunks > 1 else [max(moments)])
+
+
 def counted_bytes(schedule, rank, boundary_bytes):
     """What leaves a rank, action by action."""
     after = [schedule.stage_after(rank, action) for action in schedule.ranks[rank]]

@@ -25,7 +25,7 @@ import torch.distributed as dist
 from labkit.parallel.pipeline.actions import Action, Schedule
 from labkit.parallel.pipeline.agreement import agree
 from labkit.parallel.pipeline.exchange import Exchange, batches, given, taken
-from labkit.parallel.pipeline.stage import Stage
+from labkit.parallel.pipeline.stage import Boundary, Stage
 from labkit.parallel.pipeline.validator import Exchange as Legal
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -54,6 +54,7 @@ def run_schedule(
     loss_fn: Loss,
     loss_divisor: float | None = None,
     observe: Callable[[Action], None] | None = None,
+    boundaries: Sequence[Boundary] | None = None,
 ) -> PipelineResult:
     """Forward and backward of one batch; gradients are added to those of the stages' parameters.
 
@@ -67,17 +68,19 @@ def run_schedule(
         loss_divisor: what the micro-batches' losses, added up, are divided by: the tokens of the
             batch where loss_fn is a sum; None is m, the mean of means.
         observe: called with each action before it starts.
+        boundaries: what each stage takes, by stage, from a caller who knows that everything fits;
+            the ranks then compare no notes.
 
     Raises:
         ValueError: on every rank alike and before anything is sent, if the schedule is illegal, the
             batch does not divide, or stages and batch do not fit together.
     """
-    m = schedule.num_micro_batches
+    m, rank = schedule.num_micro_batches, dist.get_rank(group)
     divisor = m if loss_divisor is None else loss_divisor
     on_gpu = any(stage.device.type != "cpu" for stage in stages)
     legal_for: Legal = "batched" if on_gpu else "asynchronous"
-    boundaries = agree(schedule, stages, inputs, targets, divisor, group, legal_for=legal_for)
-    rank = dist.get_rank(group)
+    if boundaries is None:
+        boundaries = agree(schedule, stages, inputs, targets, divisor, group, legal_for=legal_for)
     run = _Run(
         schedule=schedule,
         rank=rank,

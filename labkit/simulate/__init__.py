@@ -1,0 +1,1 @@
+"""Runs of labkit's own strategies as one rank of a world that is not there."""

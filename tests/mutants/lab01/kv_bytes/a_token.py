@@ -1,0 +1,10 @@
+"""expect: lab01.kv_bytes.no_tokens
+
+Bytes of one token.
+"""
+
+
+def kv_bytes(config, batch_size, seq_len, number_bytes):
+    c = config
+    token = 2 * c.num_layers * c.num_kv_heads * c.head_dim
+    return token * number_bytes

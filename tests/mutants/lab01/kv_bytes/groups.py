@@ -1,0 +1,10 @@
+"""expect: lab01.kv_bytes.values
+
+The number of groups for that of KV heads.
+"""
+
+
+def kv_bytes(config, batch_size, seq_len, number_bytes):
+    c = config
+    token = 2 * c.num_layers * (c.num_heads // c.num_kv_heads) * c.head_dim
+    return batch_size * seq_len * token * number_bytes

@@ -1,0 +1,17 @@
+"""expect: lab01.num_parameters.values
+
+A gain for each head and number, where all heads share theirs.
+"""
+
+
+def num_parameters(config):
+    c = config
+    D, d = c.hidden_size, c.head_dim
+    attention = D * d * (2 * c.num_heads + 2 * c.num_kv_heads)
+    if c.attention_bias:
+        attention += d * (c.num_heads + 2 * c.num_kv_heads) + D
+    if c.qk_norm:
+        attention += d * (c.num_heads + c.num_kv_heads)
+    mlp = 3 * D * c.intermediate_size
+    tables = c.vocab_size * D * (1 if c.tied else 2)
+    return c.num_layers * (attention + mlp + 2 * D) + D + tables

@@ -1,0 +1,17 @@
+"""expect: lab01.num_parameters.values
+
+A table of positions, which rotary ones do not need.
+"""
+
+
+def num_parameters(config):
+    c = config
+    D, d = c.hidden_size, c.head_dim
+    attention = D * d * (2 * c.num_heads + 2 * c.num_kv_heads)
+    if c.attention_bias:
+        attention += d * (c.num_heads + 2 * c.num_kv_heads) + D
+    if c.qk_norm:
+        attention += 2 * d
+    mlp = 3 * D * c.intermediate_size
+    tables = c.vocab_size * D * (1 if c.tied else 2)
+    return c.num_layers * (attention + mlp + 2 * D) + D + tables + c.max_seq_len * D

@@ -1,0 +1,17 @@
+"""expect: lab01.roofline.moved_bytes.weight_alone
+
+The weight and nothing else.
+"""
+
+
+def roofline(batch_size, num_tokens, inputs, outputs, number_bytes, peak, bandwidth):
+    rows = batch_size * num_tokens
+    flops = 2 * rows * inputs * outputs
+    moved_bytes = number_bytes * inputs * outputs
+    intensity = flops / moved_bytes
+    return {
+        "moved_bytes": moved_bytes,
+        "intensity": intensity,
+        "flops_per_s": min(peak, intensity * bandwidth),
+        "bound": "compute" if intensity >= peak / bandwidth else "memory",
+    }

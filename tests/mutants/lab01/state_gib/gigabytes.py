@@ -1,0 +1,14 @@
+"""expect: lab01.state_gib.gigabytes
+
+GB for GiB.
+"""
+
+import torch
+
+from labkit.model.transformer import Transformer
+
+
+def state_gib(config):
+    with torch.device("meta"):
+        parameters = sum(p.numel() for p in Transformer(config).parameters())
+    return 16 * parameters / 1e9

@@ -1,0 +1,14 @@
+"""expect: lab01.state_gib.part
+
+Gradients are forgotten.
+"""
+
+import torch
+
+from labkit.model.transformer import Transformer
+
+
+def state_gib(config):
+    with torch.device("meta"):
+        parameters = sum(p.numel() for p in Transformer(config).parameters())
+    return 14 * parameters / 2**30

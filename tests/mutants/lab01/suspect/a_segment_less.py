@@ -1,0 +1,18 @@
+"""expect: lab01.suspect.again
+
+The two last segments run plainly.
+"""
+
+from torch import nn
+
+from labkit.parallel.recompute import recompute
+
+
+def suspect(layers, x, every):
+    for start in range(0, len(layers), every):
+        segment = nn.Sequential(*layers[start : start + every])
+        if start + 2 * every < len(layers):
+            x = recompute(segment, x)
+        else:
+            x = segment(x)
+    return x

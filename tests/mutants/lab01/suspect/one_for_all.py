@@ -1,0 +1,19 @@
+"""expect: lab01.suspect.last
+
+One segment for all.
+"""
+
+from torch import nn
+
+from labkit.parallel.recompute import recompute
+
+
+def suspect(layers, x, every):
+    every = len(layers)
+    for start in range(0, len(layers), every):
+        segment = nn.Sequential(*layers[start : start + every])
+        if start < len(layers):
+            x = recompute(segment, x)
+        else:
+            x = segment(x)
+    return x

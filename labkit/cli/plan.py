@@ -114,8 +114,16 @@ def _report(
     if ranking.best is None:
         lines += _misses(ranking, top)
     else:
-        lines += ["predicted, the fastest first:", *_table(ranking, top), ""]
+        lines += [_predicted(cluster), *_table(ranking, top), ""]
     return [*lines, *_counts(ranking)]
+
+
+def _predicted(cluster: "Cluster") -> str:
+    from labkit.cost.efficiency import efficiency
+
+    name, law = cluster.device.name, efficiency(cluster.device)
+    how = f"fitted on {law.fitted_on}" if law.fitted_on else f"for {name} a guess from others"
+    return f"predicted, the fastest first (efficiency {how}):"
 
 
 def _table(ranking: "Ranking", top: int) -> list[str]:
@@ -153,10 +161,10 @@ def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
 
 def _counts(ranking: "Ranking") -> list[str]:
     devices, large = ranking.num_devices, ranking.num_too_large
-    lines = [
-        f"{ranking.num_layouts:,} layouts: {ranking.num_fitting:,} fit, {large:,} are too large",
-        f"{len(ranking.needless):>9,}  fit, but recompute or repeat more than they need: not priced",
-    ]
+    fit = f"{ranking.num_fitting:,} fit, {large:,} are too large"
+    lines = [f"{ranking.num_layouts:,} layouts: {fit}"]
+    if needless := len(ranking.needless):
+        lines.append(f"{needless:>9,}  fit, but recompute or hold more than they need: not priced")
     lines += [f"{n:>9,}  too large, most of it {part}" for part, n in ranking.by_largest_part()]
     lines.append(f"{len(ranking.refused):,} ways to split {devices:,} devices do not divide, as")
     lines += [f"{n:>9,}  {example.split(':')[0]}" for example, n in ranking.by_refusal()[:5]]

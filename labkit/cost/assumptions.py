@@ -79,7 +79,7 @@ ASSUMPTIONS = (
         tables=(LLAMA,),
         what="7 chunks a pipeline rank",
         why="the most that 126 layers on 16 ranks allow here; the paper has one layer less on the "
-        "first and on the last rank, and does not print the number",
+        "first and on the last rank, and prints no number; 4 chunks, fitted anew, err by 4 %",
     ),
     Assumption(
         tables=(LLAMA,),

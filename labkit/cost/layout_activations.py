@@ -184,3 +184,17 @@ def _head(architecture: Architecture, layout: Layout, batch: MicroBatch) -> int:
         + weights
         + loss
     )
+
+
+def loss_working_bytes(
+    architecture: Architecture, layout: Layout, *, seq_len: int, recipe: Recipe
+) -> int:
+    """Bytes of logits that live while the loss of a micro-batch is computed, besides what is kept.
+
+    The logits as they leave the head, a copy in fp32 if they are narrower, the same less the
+    largest, and their exponentials.
+    """
+    batch = MicroBatch.of(layout, seq_len, recipe)
+    words = padded_words(architecture.vocab_size, layout.tp) // layout.tp
+    wide = FP32 if batch.product_bytes != FP32 else 0
+    return batch.tokens * words * (batch.product_bytes + wide + 2 * FP32)

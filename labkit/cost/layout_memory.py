@@ -7,8 +7,12 @@ Dense tensors are shared over dp * cp * ep ranks, experts over dp * cp. Stages 1
 stage 3 units: each is padded to a multiple of the ranks. Rank r of 1F1B has min(m, pp - r)
 micro-batches in flight; with chunks, the fullest moment of its order is found by going through it.
 
-While a step runs more is alive besides (`layout_working_memory`): stage 3's root and two whole
-units, the gradient of the unit that is done while it is on its way, stage 2's buckets on their way.
+While a step runs more is alive besides: stage 3's root and two whole units, and gradients on their
+way (`layout_working_memory`), and the loss's logits (layout_activations.loss_working_bytes).
+
+Stages 2 and 3 of labkit sum a 16-bit model's gradients in fp32, and stage 3 keeps its weights in
+fp32 in place of a copy. Beside a recipe of 2 + 2 + 12 bytes, stage 3 is the same in all, and stage
+2 has 2 bytes more for each gradient of the shard.
 
 `paper_layout_activation_bytes` is the count of another layer, GPT's, for published runs.
 
@@ -64,15 +68,16 @@ def layout_memory(
         ValueError: if the model cannot be laid out so, or the pipeline has no such rank.
     """
     layout.check(architecture, seq_len)
-    whole = shard = 0
+    own = whole = shard = 0  # numbers of a rank: plain, with padding, and those of its shard
     for part in rank_tensors(architecture, layout, stage):
+        own += part.num_parameters
         for numels, ranks in cut_numels(part, layout, bucket_bytes, recipe.parameter_bytes):
             sizes = [padded(numel, ranks) for numel in numels]
             whole += sum(sizes)
             shard += sum(size // ranks for size in sizes)
     return TrainingMemory(
         parameter_bytes=recipe.parameter_bytes * (shard if layout.zero >= 3 else whole),
-        gradient_bytes=recipe.gradient_bytes * (shard if layout.zero >= 2 else whole),
+        gradient_bytes=recipe.gradient_bytes * (shard if layout.zero >= 2 else own),
         optimizer_bytes=recipe.optimizer_bytes * (shard if layout.zero >= 1 else whole),
         activation_bytes=_in_flight_bytes(architecture, layout, seq_len, recipe, stage),
     )

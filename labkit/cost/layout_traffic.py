@@ -18,9 +18,10 @@ Under sequence parallelism an all-reduce is a reduce-scatter and a gather, and a
 entered gathers again in backward; a pipeline's boundary is S/t. Scalars come on top: the number of
 scored tokens over dp, the loss over dp and pp, and a norm to clip by.
 
-dp, pp, tp and kv are what labkit.compose.parallelize sends. cp and ep are formulas, compared with
-no run yet: tokens spread evenly over experts; gradients of K and V travel with them; the MLP of an
-expert enters and leaves its tp group as that of a dense layer does.
+dp, pp, tp and kv are what labkit.compose.parallelize sends; gradients of gains go as the optimizer
+sees them, in fp32. cp and ep are formulas, compared with no run yet: tokens are spread evenly over
+experts; gradients of K and V travel with them; the MLP of an expert enters and leaves its tp group
+as that of a dense layer does.
 
 Sources: sharding.py's and pipeline.py's; Liu et al., "Ring Attention", arXiv 2310.01889, section 3;
 Lepikhin et al., "GShard", arXiv 2006.16668, section 3.2.
@@ -142,7 +143,8 @@ class _Job:
             return Traffic()
         norms = sum(2 * len(part.layers) + part.is_last for part in parts)
         gains = norms * self.model.hidden_size * (2 if self.model.biases else 1)
-        whole = all_reduce_traffic(self.number_bytes * gains, self.layout.tp)
+        wide = max(LOSS, self.number_bytes)  # of the fp32 copies that the optimizer sees
+        whole = all_reduce_traffic(wide * gains, self.layout.tp)
         shards = self.layout.replicas if self.layout.zero else 1
         return Traffic(
             num_exchanges=whole.num_exchanges,

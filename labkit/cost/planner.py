@@ -3,9 +3,9 @@
 For each layout of the search space (candidates.py) the fullest pipeline rank's bytes
 (fullest_rank.py) are held against the memory of a device; of those that fit, the predicted seconds
 of a step (step_time.py) decide. Nothing is sampled: the answer covers the whole product. It is
-quick because sizes that do not divide are refused a block at a time, states and activations are computed
-once for all that share them, and of layouts that differ only in what they keep for backward the
-slower ones are not priced.
+quick because sizes that do not divide are refused a block at a time, states and activations are
+computed once for all that share them, and of layouts that differ only in what they keep for
+backward the slower ones are not priced.
 
 A device's memory is not all a program's. The formulas leave out the CUDA context, buffers of the
 communication library, workspaces of the products and fragmentation, so a layout may fill 0.9 of it:
@@ -99,6 +99,7 @@ def answer(
     job: Job, layout: Layout, *, cluster: Cluster, recipe: Recipe = MIXED, usable: float = USABLE
 ) -> Candidate:
     """Whether one layout is feasible, and why."""
+    _check(job.architecture, recipe)
     budget_bytes = int(usable * cluster.device.memory_bytes)
     if refusal := why_not(job, layout):
         return Candidate(layout=layout, budget_bytes=budget_bytes, refusal=refusal)

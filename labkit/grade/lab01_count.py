@@ -28,6 +28,7 @@ CLOSE = 1e-9  # relative; every one of these numbers is exact but those in GiB
 # Weights, gradients, fp32 weights, two moments: mixed precision with Adam (arXiv 1910.02054, 3.1).
 STATE_BYTES = 2 + 2 + 4 + 4 + 4
 FP32_BYTES = 4
+Causes = dict[str, Any]  # a number, a set of numbers, or None where the mistake shows nothing
 
 
 def answer_all(group: dist.ProcessGroup, learner: Callable, asked: Sequence[tuple]) -> list[Any]:
@@ -40,24 +41,27 @@ def check_num_parameters(learner: Learner) -> Iterator[str]:
     asked = questions()
     answers = learner.run(answer_all, 1, [(q.config,) for q in asked])[0]
     for q, got in zip(asked, answers, strict=True):
-        c, expected = q.config, num_parameters(q.config)
-        table = c.vocab_size * c.hidden_size
-        gains = c.hidden_size * (2 * c.num_layers + 1)
-        mlp = c.num_layers * c.hidden_size * c.intermediate_size
-        causes = {
-            **_other_configs(num_parameters, c),
-            "tied_twice": expected + table if c.tied else None,
-            "one_table": None if c.tied else expected - table,
-            "tables": expected - table * (1 if c.tied else 2),
-            "two_matrices": expected - mlp,
-            "norms": expected - gains,
-            "last_norm": expected - c.hidden_size,
-            # with biases, that is O's
-            "one_norm": None if c.attention_bias else expected - c.hidden_size * c.num_layers,
-            "layer": _of_one_layer(c),
-        }
-        _close("lab01.num_parameters", got, expected, causes, {"question": q})
+        told = {"question": q}
+        _close("lab01.num_parameters", got, num_parameters(q.config), parameter_causes(q), told)
     yield from ("layers", "heads", "tied", "norms", "biases", "published")
+
+
+def parameter_causes(q: Question) -> Causes:
+    """What mistakes would give for the parameters."""
+    c, expected = q.config, num_parameters(q.config)
+    table = c.vocab_size * c.hidden_size
+    return {
+        **_other_configs(num_parameters, c),
+        "tied_twice": expected + table if c.tied else None,
+        "one_table": None if c.tied else expected - table,
+        "tables": expected - table * (1 if c.tied else 2),
+        "two_matrices": expected - c.num_layers * c.hidden_size * c.intermediate_size,
+        "norms": expected - c.hidden_size * (2 * c.num_layers + 1),
+        "last_norm": expected - c.hidden_size if c.num_layers > 1 else None,
+        # with biases, that is O's
+        "one_norm": None if c.attention_bias else expected - c.hidden_size * c.num_layers,
+        "layer": _of_one_layer(c),
+    }
 
 
 def check_forward_flops(learner: Learner) -> Iterator[str]:
@@ -65,30 +69,34 @@ def check_forward_flops(learner: Learner) -> Iterator[str]:
     asked = questions()
     answers = learner.run(answer_all, 1, [(q.config, q.batch_size, q.seq_len) for q in asked])[0]
     for q, got in zip(asked, answers, strict=True):
-        c, B, T = q.config, q.batch_size, q.seq_len
-        expected = forward_flops(c, B, T)
-        scores = 4 * c.num_layers * B * c.num_heads * c.head_dim * T * T
-        table = 2 * B * T * c.vocab_size * c.hidden_size
-        weights = 2 * B * T * num_parameters(c)
-        gains_and_table = weights - (expected - scores)  # what multiplies no matrix
-        causes = {
-            "no_two": expected / 2,
-            "causal": expected - scores * (T - 1) / (2 * T),
-            "half_attention": expected - scores / 2,
-            "no_attention": expected - scores,
-            "no_batch": expected / B,
-            "batch_squared": expected + (B - 1) * scores,
-            "one_token": {expected / (B * T), expected / T},
-            "training": {3 * expected, 3 * weights},
-            "table": expected + table,
-            "all_parameters": {weights, weights + scores, expected + gains_and_table},
-            "no_head": expected - table,
-            "two_matrices": expected
-            - 2 * B * T * c.num_layers * c.hidden_size * c.intermediate_size,
-            **_other_configs(lambda other: forward_flops(other, B, T), c),
-        }
-        _close("lab01.forward_flops", got, expected, causes, {"question": q})
+        expected = forward_flops(q.config, q.batch_size, q.seq_len)
+        _close("lab01.forward_flops", got, expected, flop_causes(q), {"question": q})
     yield from ("products", "attention", "heads", "batch", "published")
+
+
+def flop_causes(q: Question) -> Causes:
+    """What mistakes would give for the FLOPs."""
+    c, B, T = q.config, q.batch_size, q.seq_len
+    expected = forward_flops(c, B, T)
+    scores = 4 * c.num_layers * B * c.num_heads * c.head_dim * T * T
+    table = 2 * B * T * c.vocab_size * c.hidden_size
+    weights = 2 * B * T * num_parameters(c)
+    one_matrix = 2 * B * T * c.num_layers * c.hidden_size * c.intermediate_size
+    return {
+        "no_two": expected / 2,
+        "causal": expected - scores * (T - 1) / (2 * T),
+        "half_attention": expected - scores / 2,
+        "no_attention": expected - scores,
+        "no_batch": expected / B,
+        "batch_squared": expected + (B - 1) * scores,
+        "one_token": {expected / (B * T), expected / T},
+        "training": {3 * expected, 3 * weights},
+        "table": expected + table,
+        "all_parameters": {weights, weights + scores},
+        "no_head": expected - table,
+        "two_matrices": expected - one_matrix,
+        **_other_configs(lambda other: forward_flops(other, B, T), c),
+    }
 
 
 def check_activation_bytes(learner: Learner) -> Iterator[str]:
@@ -96,31 +104,32 @@ def check_activation_bytes(learner: Learner) -> Iterator[str]:
     asked = questions(plain=True)
     answers = learner.run(answer_all, 1, [(q.config, q.batch_size, q.seq_len) for q in asked])[0]
     for q, got in zip(asked, answers, strict=True):
-        c, B, T = q.config, q.batch_size, q.seq_len
-        expected, tables = layer_bytes(c, B, T), FP32_BYTES * T * c.head_dim
-        stream, heads = FP32_BYTES * B * T * c.hidden_size, FP32_BYTES * B * T * c.num_heads
-        hidden = FP32_BYTES * B * T * c.intermediate_size
-        causes = {
-            **_other_configs(lambda other: layer_bytes(other, B, T), c),
-            "elements": expected / FP32_BYTES,
-            "bf16": expected / 2,
-            "no_batch": {layer_bytes(c, 1, T), expected / B},
-            "layers": {c.num_layers * expected, c.num_layers * (expected - tables) + tables},
-            "weights": expected + FP32_BYTES * _of_one_layer(c),
-            "scores": {expected + heads * T * k for k in (1, 2)}
-            | {expected - heads + heads * T * k for k in (1, 2)},
-            "tables": {expected - tables, expected - tables / 2, expected + tables},
-            "tables_a_sequence": expected + (B - 1) * tables,
-            "mlp": {expected - hidden * k for k in (1, 2, 3)},
-            "norms": {
-                *(expected - stream * k for k in (1, 2, 3, 4)),
-                expected - 2 * FP32_BYTES * B * T,
-            },
-            "rows": expected - heads,
-            "copy": {expected - heads * c.head_dim, expected - 2 * heads * c.head_dim},
-        }
-        _close("lab01.activation_bytes", got, expected, causes, {"question": q})
+        expected = layer_bytes(q.config, q.batch_size, q.seq_len)
+        _close("lab01.activation_bytes", got, expected, activation_causes(q), {"question": q})
     yield from ("one_layer", "heads", "batch", "small")
+
+
+def activation_causes(q: Question) -> Causes:
+    """What mistakes would give for the bytes of a layer."""
+    c, B, T = q.config, q.batch_size, q.seq_len
+    expected, tables = layer_bytes(c, B, T), FP32_BYTES * T * c.head_dim
+    number_a_token = FP32_BYTES * B * T
+    stream, rows = number_a_token * c.hidden_size, number_a_token * c.num_heads
+    return {
+        **_other_configs(lambda other: layer_bytes(other, B, T), c),
+        "elements": expected / FP32_BYTES,
+        "bf16": expected / 2,
+        "no_batch": {layer_bytes(c, 1, T), expected / B},
+        "layers": {c.num_layers * expected, c.num_layers * (expected - tables) + tables},
+        "weights": expected + FP32_BYTES * _of_one_layer(c),
+        "scores": {expected + rows * T, expected + rows * (T - 1)},
+        "tables": {expected - tables, expected - tables / 2, expected + tables},
+        "tables_a_sequence": expected + (B - 1) * tables,
+        "mlp": {expected - number_a_token * c.intermediate_size * k for k in (1, 2, 3)},
+        "norms": {*(expected - stream * k for k in (1, 2, 3, 4)), expected - 2 * number_a_token},
+        "rows": expected - rows,
+        "copy": {expected - rows * c.head_dim * k for k in (1, 2)},
+    }
 
 
 def check_kv_bytes(learner: Learner) -> Iterator[str]:
@@ -129,25 +138,31 @@ def check_kv_bytes(learner: Learner) -> Iterator[str]:
     told = [(q.config, q.batch_size, q.seq_len, number_bytes) for q, number_bytes in asked]
     answers = learner.run(answer_all, 1, told)[0]
     for (q, number_bytes), got in zip(asked, answers, strict=True):
-        c, B, T = q.config, q.batch_size, q.seq_len
-        expected = number_bytes * cache_numbers(c, B, T)
-        causes = {
-            "mha": number_bytes * cache_numbers(replace(c, num_kv_heads=c.num_heads), B, T),
-            "divided": expected * (c.hidden_size // c.num_heads) / c.head_dim,
-            "whole_width": expected * c.hidden_size / (c.num_kv_heads * c.head_dim),
-            "keys_alone": expected / 2,
-            "layer": expected / c.num_layers,
-            "no_batch": expected / B,
-            "no_tokens": {expected / T, expected / (B * T)},
-            "one_head": expected / c.num_kv_heads,
-            "elements": expected / number_bytes,
-            "two_bytes": {2 * cache_numbers(c, B, T), 4 * cache_numbers(c, B, T)},
-            "bits": expected * 8,
-            "unit": {expected / unit for unit in (GB, GIB, MIB)},
-        }
+        expected = number_bytes * cache_numbers(q.config, q.batch_size, q.seq_len)
         shown = {"question": q, "number_bytes": number_bytes}
-        _close("lab01.kv_bytes", got, expected, causes, shown)
+        _close("lab01.kv_bytes", got, expected, cache_causes(q, number_bytes), shown)
     yield from ("heads", "batch", "formats", "published")
+
+
+def cache_causes(q: Question, number_bytes: int) -> Causes:
+    """What mistakes would give for the bytes of a cache."""
+    c, B, T = q.config, q.batch_size, q.seq_len
+    numbers = cache_numbers(c, B, T)
+    expected = number_bytes * numbers
+    return {
+        "mha": number_bytes * cache_numbers(replace(c, num_kv_heads=c.num_heads), B, T),
+        "divided": expected * (c.hidden_size // c.num_heads) / c.head_dim,
+        "whole_width": expected * c.hidden_size / (c.num_kv_heads * c.head_dim),
+        "keys_alone": expected / 2,
+        "layer": expected / c.num_layers,
+        "no_batch": expected / B,
+        "no_tokens": {expected / T, expected / (B * T)},
+        "one_head": expected / c.num_kv_heads,
+        "elements": numbers,
+        "two_bytes": {2 * numbers, 4 * numbers},
+        "bits": expected * 8,
+        "unit": {expected / unit for unit in (GB, GIB, MIB)},
+    }
 
 
 def check_state_gib(learner: Learner) -> Iterator[str]:
@@ -155,26 +170,28 @@ def check_state_gib(learner: Learner) -> Iterator[str]:
     asked = questions()
     answers = learner.run(answer_all, 1, [(q.config,) for q in asked])[0]
     for q, got in zip(asked, answers, strict=True):
-        parameters = num_parameters(q.config)
-        expected = STATE_BYTES * parameters / GIB
-        causes = {
-            "gigabytes": STATE_BYTES * parameters / GB,
-            "bytes": {STATE_BYTES * parameters, STATE_BYTES * parameters / MIB},
-            "part": {k * parameters / GIB for k in (2, 4, 6, 8, 10, 12, 14)},
-            "more": {k * parameters / GIB for k in (18, 20, 24)},
-            "part_gigabytes": {k * parameters / GB for k in (2, 4, 6, 8, 10, 12, 14)},
-            "more_gigabytes": {k * parameters / GB for k in (18, 20, 24)},
-            "count": {
-                STATE_BYTES * n / GIB
-                for n in _other_configs(num_parameters, q.config).values()
-                if n is not None
-            },
-        }
-        _close("lab01.state_gib", got, expected, causes, {"question": q})
+        expected = STATE_BYTES * num_parameters(q.config) / GIB
+        _close("lab01.state_gib", got, expected, state_causes(q), {"question": q})
     yield from ("unit", "bytes", "published")
 
 
-def _other_configs(count: Callable[[ModelConfig], int], c: ModelConfig) -> dict[str, Any]:
+def state_causes(q: Question) -> Causes:
+    """What mistakes would give for the state."""
+    n = num_parameters(q.config)
+    part, more = (2, 4, 6, 8, 10, 12, 14), (18, 20, 24)
+    other = [count for count in _other_configs(num_parameters, q.config).values() if count]
+    return {
+        "gigabytes": STATE_BYTES * n / GB,
+        "bytes": {STATE_BYTES * n, STATE_BYTES * n / MIB},
+        "part": {k * n / GIB for k in part},
+        "more": {k * n / GIB for k in more},
+        "part_gigabytes": {k * n / GB for k in part},
+        "more_gigabytes": {k * n / GB for k in more},
+        "count": {STATE_BYTES * count / GIB for count in other},
+    }
+
+
+def _other_configs(count: Callable[[ModelConfig], int], c: ModelConfig) -> Causes:
     """What is counted of configs that a learner may have had in mind; None where it is the same."""
     changes: dict[str, dict[str, Any]] = {
         "mha": {"num_kv_heads": c.num_heads},
@@ -194,9 +211,7 @@ def _of_one_layer(c: ModelConfig) -> int:
     return num_parameters(replace(c, num_layers=c.num_layers + 1)) - num_parameters(c)
 
 
-def _close(
-    key: str, got: Any, expected: float, causes: dict[str, Any], told: dict[str, Any]
-) -> None:
+def _close(key: str, got: Any, expected: float, causes: Causes, told: dict[str, Any]) -> None:
     """Equal but for rounding; the key's end is the likeliest mistake."""
     if isinstance(got, bool) or not isinstance(got, (int, float)):
         raise CheckFailed("run.type", expected="a number", got=type(got).__name__)

@@ -1,4 +1,4 @@
-"""Lab 01: what a model really has, computes and keeps, and the configs that answers are asked about.
+"""Lab 01: what a model really has, computes and keeps, and the configs that are asked about.
 
 Nothing here is a formula. Parameters are those of the instantiated model. FLOPs are what torch's
 counter sees in a forward pass, both on the meta device, where a tensor has a shape and no numbers.
@@ -80,7 +80,7 @@ def _config(rng: random.Random) -> ModelConfig:
     Heads are narrower than hidden_size / num_heads, which is even, as a head must be.
     """
     heads, head_dim = 3 * rng.randrange(3, 5), 4 * rng.randrange(2, 5)
-    hidden = heads * (head_dim + 2 * rng.randrange(1, 4))
+    hidden = heads * (head_dim + rng.choice((2, 6, 10)))
     return ModelConfig(
         num_layers=rng.choice((6, 7)),
         hidden_size=hidden,

@@ -110,8 +110,8 @@ def check_roofline(learner: Learner) -> Iterator[str]:
     for product, got in zip(asked, answers, strict=True):
         expected, told = exact(product), {"product": product}
         if not isinstance(got, dict) or set(got) != set(PARTS):
-            shown = sorted(got) if isinstance(got, dict) else type(got).__name__
-            raise CheckFailed("lab01.roofline.form", got=shown)
+            kind = sorted(got) if isinstance(got, dict) else type(got).__name__
+            raise CheckFailed("lab01.roofline.form", got=kind)
         causes = _causes(product, expected)
         for part in PARTS[:-1]:
             _near(f"lab01.roofline.{part}", got[part], expected[part], causes[part], told)
@@ -214,9 +214,7 @@ def _row_causes(
     return by_cause
 
 
-def _near(
-    key: str, got: Any, expected: Any, causes: dict[str, Any], told: dict[str, Any]
-) -> None:
+def _near(key: str, got: Any, expected: Any, causes: dict[str, Any], told: dict[str, Any]) -> None:
     """Equal but for rounding; the key's end is the likeliest mistake."""
     if isinstance(got, bool) or not isinstance(got, (int, float)):
         raise CheckFailed("run.type", expected="a number", got=type(got).__name__)

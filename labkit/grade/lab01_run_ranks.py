@@ -57,9 +57,11 @@ class Layer(nn.Module):
         super().__init__()
         self.place, self.happened = place, happened
         generator = torch.Generator().manual_seed(40 + place)
-        for name, shape in (("into", (HIDDEN, WIDTH)), ("out", (WIDTH, HIDDEN))):
-            weight = torch.randn(shape, generator=generator, dtype=torch.float64) / 4
-            self.register_parameter(name, nn.Parameter(weight))
+        into, out = (
+            torch.randn(shape, generator=generator, dtype=torch.float64) / 4
+            for shape in ((HIDDEN, WIDTH), (WIDTH, HIDDEN))
+        )
+        self.into, self.out = nn.Parameter(into), nn.Parameter(out)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.happened.append(self.place)

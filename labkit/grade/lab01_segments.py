@@ -24,7 +24,7 @@ Question = tuple[list[int], int, int]  # bytes of each layer, bytes of a boundar
 
 
 def cases() -> list[Question]:
-    """Equal layers, unequal ones, one layer, budgets that fit exactly, and some that nothing fits."""
+    """Equal layers, unequal ones, one layer, budgets met exactly, and some that nothing fits."""
     equal = [[10] * 8, [10] * 12, [7] * 5, [9]]
     found: list[Question] = [
         *((equal[0], 2, budget) for budget in (80, 44, 32, 26, 24, 23, 21, 17)),

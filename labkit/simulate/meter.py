@@ -85,6 +85,7 @@ class Meter(TorchDispatchMode):
         self._peak_bytes = 0
         self._peak_is_now = False  # nothing has been freed since
         self._was_in_backward = False
+        self._updating = False
         self._modules: list[nn.Module] = []
         self._optimizers: list[torch.optim.Optimizer] = []
 
@@ -92,13 +93,14 @@ class Meter(TorchDispatchMode):
         """Name the owner of parameters, and the one of optimizer state; there may be several."""
         self._modules.append(module)
         self._optimizers.append(optimizer)
-        optimizer.register_step_pre_hook(lambda *_: self._look())
+        optimizer.register_step_pre_hook(lambda *_: self._update())
 
     @contextmanager
     def step(self) -> Iterator[None]:
         """Forget the moments before, and follow one step."""
         self._look()
         self._moments.clear()
+        self._updating = False
         self._peak_bytes, self.most_activation_bytes = 0, self._activation_bytes
         with self, saved_tensors_hooks(self._pack, _unpack):
             yield
@@ -197,7 +199,12 @@ class Meter(TorchDispatchMode):
     def _phase(self) -> str:
         if self._was_in_backward:
             return "backward"
-        return "update" if "held" in self._moments else "forward"
+        return "update" if self._updating else "forward"
+
+    def _update(self) -> None:
+        """An optimizer is about to step: whatever it will use is there."""
+        self._look()
+        self._updating = True
 
     def _pack(self, tensor: torch.Tensor) -> torch.Tensor:
         """Autograd keeps a tensor; weights are not its own, nor are views of them."""

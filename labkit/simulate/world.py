@@ -30,8 +30,9 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
 aten = torch.ops.aten
-# Operations that only make a tensor out of another, and that exchanges call for every peer.
-QUICK = {aten.select.int, aten.empty_like.default, aten.unbind.int}
+# Operations that only make a tensor out of another: exchanges call them for every peer. (And
+# FakeTensorMode's detach gives a parameter whose `.data` was replaced a storage of its own.)
+QUICK = {aten.select.int, aten.unbind.int, aten.detach.default, aten.empty_like.default}
 
 
 @contextmanager

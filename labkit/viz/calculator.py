@@ -27,7 +27,7 @@ from labkit.viz.choices import Setting, choices
 from labkit.viz.frames import picture_html
 from labkit.viz.memory import ACTIVATIONS, GRADIENTS, OPTIMIZER, PARAMETERS
 from labkit.viz.schedule_svg import address
-from labkit.viz.style import INK
+from labkit.viz.style import INK, PAPER
 from labkit.viz.words import word
 
 OPTIMIZER_BYTES = {"adamw": 8, "momentum": 4, "adamw8": 2}
@@ -81,25 +81,27 @@ def bars_svg(held: Mapping[tuple[int, str], TrainingMemory], device: Device) -> 
     """Five stacked bars, their sums, and a line at the device's memory."""
     budget = device.memory_bytes
     scale = (WIDTH - LEFT - RIGHT) / max(budget, *(each.total_bytes for each in held.values()))
-    parts = [_legend()]
+    line, bottom = LEFT + scale * budget, TOP + ROW * len(held)
+    dash = f'stroke="{INK}" stroke-width="3" stroke-dasharray="9 6"'
+    parts, words = [_legend()], []
     for place, (row, memory) in enumerate(held.items()):
         y, x = TOP + ROW * place, float(LEFT)
-        parts.append(_text(LEFT - 12, y + 24, _row_name(row), "end"))
+        words.append(_text(LEFT - 12, y + 24, _row_name(row), "end"))
         for field, _, colour in PARTS:
             wide = scale * getattr(memory, field)
             if wide >= 0.5:
                 parts.append(f'<rect x="{x:.0f}" y="{y}" width="{wide:.0f}" {_fill(colour)}/>')
             x += wide
         weight = "bold" if memory.total_bytes <= budget else "normal"
-        parts.append(_text(x + 8, y + 24, in_gigabytes(memory.total_bytes), weight=weight))
-    line, bottom = LEFT + scale * budget, TOP + ROW * len(held)
-    dash = f'stroke="{INK}" stroke-width="3" stroke-dasharray="9 6"'
+        words.append(_text(x + 8, y + 24, in_gigabytes(memory.total_bytes), weight=weight))
     parts.append(f'<path d="M{line:.0f} {TOP - 12}V{bottom}" {dash}/>')
     told = word("calculator.budget", device=device.name, text=in_gigabytes(budget))
-    parts.append(_text(max(LEFT, min(line, WIDTH - 130)), bottom + 26, told, "middle"))
+    words.append(_text(max(LEFT, min(line, WIDTH - 130)), bottom + 26, told, "middle"))
     size = f'viewBox="0 0 {WIDTH} {bottom + 38}" width="{WIDTH}" height="{bottom + 38}"'
+    rim = f'stroke="{PAPER}" stroke-width="6" paint-order="stroke"'
+    group = f"<g {rim}>{''.join(words)}</g>"
     font = 'font-family="sans-serif" font-size="24"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} {font}>{"".join(parts)}</svg>'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} {font}>{"".join(parts)}{group}</svg>'
 
 
 def calculator_label(
@@ -150,7 +152,7 @@ def memory_calculator(
     names = list(models)
     return choices(
         [
-            Setting(name=word("calculator.model"), values=names, options=names, first=1),
+            Setting(name=word("calculator.model"), values=names, options=names),
             _named("calculator.precision", list(PRECISIONS)),
             _named("calculator.optimizer_name", list(OPTIMIZER_BYTES)),
             Setting(
@@ -160,7 +162,10 @@ def memory_calculator(
                 first=1,
             ),
             Setting(
-                name=word("calculator.ranks"), values=ranks, options=[str(n) for n in ranks], first=2
+                name=word("calculator.ranks"),
+                values=ranks,
+                options=[str(n) for n in ranks],
+                first=len(ranks) // 2,
             ),
         ],
         pane,

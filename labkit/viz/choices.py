@@ -15,6 +15,7 @@ import ipywidgets
 
 WIDTH = "640px"
 MANY = 4  # options that still fit beside each other
+ROOM = 22  # widths of a letter that they may take together
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,11 +87,13 @@ def _stacked(
 
 
 def _control(setting: Setting) -> ipywidgets.Widget:
-    few = len(setting.options) <= MANY
+    longest = max(map(len, setting.options))
+    width = max(4.0, 2 + 0.6 * longest)
+    few = len(setting.options) <= MANY and len(setting.options) * width <= ROOM
     kind = ipywidgets.ToggleButtons if few else ipywidgets.Dropdown
     control = kind(options=list(setting.options), index=setting.first)
     if few:
-        control.style.button_width = "4em"
+        control.style.button_width = f"{width:g}em"
     return control
 
 

@@ -134,3 +134,9 @@ def test_recorded_fit_is_that_of_the_recorded_losses(recorded):
     for name, found in recorded["fits"].items():
         assert again["fits"][name][SCORE] == pytest.approx(found[SCORE], rel=1e-6)
     assert recorded["target"][SCORE] == card_score(CARD.read_text())
+
+
+def test_recorded_prediction_is_within_five_percent(recorded):
+    """Every choice, and the chosen one; none of them saw the target."""
+    assert recorded["chosen"] in CHOICES
+    assert all(abs(found["relative_error"]) < 0.05 for found in recorded["fits"].values())

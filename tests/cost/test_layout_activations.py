@@ -5,18 +5,20 @@ and under autocast, with and without sequence parallelism; on one rank also the 
 All numbers are whole and compared for equality. The counts of experts are sums by hand.
 """
 
+import weakref
 from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from labkit.compose.stages import ParallelStage
 from labkit.compose.tensor_parallel import kv_group_of
 from labkit.cost.activations import BlockShape, block_activation_bytes
 from labkit.cost.architecture import ARCHITECTURES, Architecture
 from labkit.cost.layout import Layout
-from labkit.cost.layout_activations import part_activation_bytes
+from labkit.cost.layout_activations import loss_working_bytes, part_activation_bytes
 from labkit.cost.memory import AUTOCAST, FP32, MIXED
 from labkit.cost.rank_parameters import stage_parts
 from labkit.launch import run_ranks
@@ -117,6 +119,47 @@ def test_on_one_rank_it_is_the_formula_of_a_block(recipe, recompute):
     (part,) = stage_parts(4, layout, 1)
     sizes = dict(seq_len=SEQ_LEN, recipe=recipe)
     assert part_activation_bytes(architecture, layout, part, **sizes) == block
+
+
+class LiveLogits(TorchDispatchMode):
+    """The most bytes that results of one size hold at once."""
+
+    def __init__(self, numel):
+        super().__init__()
+        self.numel, self.most_bytes, self.storages = numel, 0, {}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor) and result.numel() == self.numel:
+            storage = result.untyped_storage()
+            self.storages[storage._cdata] = weakref.ref(storage)
+        alive = [each for each in (ref() for ref in self.storages.values()) if each is not None]
+        self.most_bytes = max(self.most_bytes, sum(each.nbytes() for each in alive))
+        return result
+
+
+def run_loss(group, mode):
+    model = Transformer(NANO).to(torch.bfloat16 if mode == "bf16" else torch.float32)
+    settings = dict(sequence=False, recompute="none")
+    stage = ParallelStage(model, range(4), group, None, **settings)
+    tokens = torch.arange(ROWS * SEQ_LEN).view(ROWS, SEQ_LEN)
+    products = torch.autocast("cpu", torch.bfloat16) if mode == "autocast" else nullcontext()
+    words = -(-259 // group.size())
+    with LiveLogits(ROWS * SEQ_LEN * words) as live, products:
+        loss = stage.loss(stage(tokens), tokens)
+        forward_bytes = live.most_bytes
+        loss.backward()
+    return forward_bytes, live.most_bytes, 4 * ROWS * SEQ_LEN * words
+
+
+@pytest.mark.parametrize("mode", RECIPES)
+def test_a_loss_holds_its_logits_several_times(mode):
+    layout = Layout(tp=2, micro_batch_size=ROWS)
+    sizes = dict(seq_len=SEQ_LEN, recipe=RECIPES[mode])
+    told = loss_working_bytes(Architecture.of(NANO), layout, **sizes)
+    forward_bytes, most_bytes, kept = run_ranks(run_loss, 2, mode)[0]
+    assert forward_bytes == told + kept
+    assert most_bytes == forward_bytes  # backward needs no more
 
 
 def test_context_parallel_ranks_keep_their_own_tokens():

@@ -158,6 +158,17 @@ def test_experts_are_spread_over_ep_and_shared_over_the_rest():
     assert alone.parameter_bytes == 2 * (dense + 32 * 2 * one)
 
 
+def test_units_and_buckets_are_filled_up_to_the_ranks():
+    """A layer's 46,208 numbers over 3 ranks are 15,403 each; the root's 33,216 divide."""
+    model = ARCHITECTURES["nano"]
+    told = layout_memory(model, Layout(dp=3, zero=3), seq_len=8, recipe=FP32)
+    assert told.state_bytes == 16 * (33_216 // 3 + 4 * 15_403)
+    whole = layout_memory(model, Layout(dp=3, zero=1), seq_len=8, recipe=FP32, bucket_bytes=10**9)
+    assert whole.gradient_bytes == 4 * 218_048  # tensors of their own, one number fewer
+    assert whole.parameter_bytes == 4 * 218_049
+    assert whole.optimizer_bytes == 8 * 218_049 // 3
+
+
 def test_zero_has_units_and_buckets_alive_besides():
     model = ARCHITECTURES["nano"]
     layer, root = 2 * 64 + (64 + 32 + 32 + 64) * 64 + 3 * 176 * 64, 2 * 259 * 64 + 64

@@ -1,9 +1,9 @@
 """What one rank sends in a step of a layout, by axis.
 
 Oracle: the ledger of whole steps of labkit.compose's plans on gloo ranks, single strategies and
-several at once, in fp32: exchanges, messages and bytes of each axis, compared for equality. What a
-ring does in N-1 sends counts as one exchange. Context parallelism and experts are compared with
-sums by hand.
+several at once, in fp32 and in bf16: exchanges, messages and bytes of each axis, compared for
+equality. What a ring does in N-1 sends counts as one exchange. Context parallelism and experts are
+compared with sums by hand.
 """
 
 from collections import Counter
@@ -56,6 +56,11 @@ PLANS = {
         Plan(pp=4, num_micro_batches=2, recompute="full"),
     ],
 }
+LOW = [
+    *(Plan(dp=2, zero=zero) for zero in range(4)),
+    Plan(tp=2, **SPLIT),
+    Plan(pp=2, num_micro_batches=2),
+]
 
 
 def sent_by_axis(plan, ledger):
@@ -74,10 +79,10 @@ def sent_by_axis(plan, ledger):
     return found
 
 
-def step_by_plan(plan):
+def step_by_plan(plan, dtype):
     """Pipeline rank, and what is sent in the second step; in the first ZeRO 3 learns the order."""
     mesh = Mesh(dp=plan.dp, pp=plan.pp, tp=plan.tp)
-    model = Transformer(MODEL)
+    model = Transformer(MODEL).to(dtype)
     parallel = parallelize(model, plan, mesh, SGD, clip_norm=1.0, bucket_bytes=BUCKET_BYTES)
     rows = plan.dp * plan.num_micro_batches * ROWS
     tokens = torch.arange(rows * SEQ_LEN).remainder(259).view(rows, SEQ_LEN)
@@ -88,8 +93,8 @@ def step_by_plan(plan):
     return mesh.coordinate("pp"), sent_by_axis(plan, ledger)
 
 
-def run_plans(group):
-    return [step_by_plan(plan) for plan in PLANS[group.size()]]
+def run_plans(group, plans, dtype):
+    return [step_by_plan(plan, dtype) for plan in plans]
 
 
 def layout_of(plan):
@@ -106,10 +111,17 @@ def layout_of(plan):
     )
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 4])
-def test_a_plan_sends_what_the_formula_says(world_size):
-    ranks = run_ranks(run_plans, world_size)
-    for number, plan in enumerate(PLANS[world_size]):
+@pytest.mark.parametrize(
+    ("world_size", "plans", "dtype"),
+    [
+        *((world_size, plans, torch.float32) for world_size, plans in PLANS.items()),
+        (2, LOW, torch.bfloat16),
+    ],
+    ids=["1", "2", "4", "bf16"],
+)
+def test_a_plan_sends_what_the_formula_says(world_size, plans, dtype):
+    ranks = run_ranks(run_plans, world_size, plans, dtype)
+    for number, plan in enumerate(plans):
         results = [rank[number] for rank in ranks]
         mean = sum(sent["tp"][2] for _, sent in results) / Fraction(world_size)
         for stage, measured in results:
@@ -117,7 +129,7 @@ def test_a_plan_sends_what_the_formula_says(world_size):
                 Architecture.of(MODEL),
                 layout_of(plan),
                 seq_len=SEQ_LEN,
-                number_bytes=4,
+                number_bytes=dtype.itemsize,
                 stage=stage,
                 bucket_bytes=BUCKET_BYTES,
                 clipped=True,
@@ -145,10 +157,10 @@ def test_tp_is_the_formula_of_a_model_on_one_stage(tp, sequence):
         head_dim=16,
         qk_norm=True,
     )
-    sizes = dict(tp=tp, number_bytes=2, sequence_parallel=sequence)
+    sizes = dict(tp=tp, number_bytes=4, sequence_parallel=sequence)
     expected = tensor_parallel_traffic(shape, num_layers=5, **sizes)
     layout = Layout(tp=tp, sequence_parallel=sequence, micro_batch_size=3)
-    told = layout_traffic(Architecture.of(MODEL), layout, seq_len=SEQ_LEN)
+    told = layout_traffic(Architecture.of(MODEL), layout, seq_len=SEQ_LEN, number_bytes=4)
     assert told["kv"] == expected.pop("kv")
     assert told["tp"] == sum(expected.values(), Traffic())
 

@@ -1,8 +1,8 @@
-"""The planner against the plain product of everything: same layouts that fit, same order, same best.
+"""The planner against the plain product of everything: what fits, in which order, what is best.
 
 Oracle: every tuple of divisors, kept by rules written out here, counted on every pipeline rank by
-layout_memory and priced by step_time, without blocks, caches or pruning. Bytes are whole and seconds
-come from the same function, so all is compared for equality.
+layout_memory and priced by step_time, without blocks, caches or pruning. Bytes are whole, and the
+seconds come from the same function, so all is compared for equality.
 """
 
 import random
@@ -13,7 +13,7 @@ from math import prod
 import pytest
 
 from labkit.cost.architecture import Architecture, architecture
-from labkit.cost.candidates import Job, divisors, why_not
+from labkit.cost.candidates import Job, divisors
 from labkit.cost.cluster import Cluster
 from labkit.cost.fullest_rank import FullestRank
 from labkit.cost.hardware import Device, LinkKind, device, link
@@ -119,8 +119,8 @@ CASES = [
     ("dense", 8, 16, 4, MIXED),
     ("dense", 6, 12, 6, AUTOCAST),
     ("seven layers, tied", 4, 8, 6, MIXED),
-    ("experts", 8, 8, 8, MIXED),
-    ("first layers dense", 4, 8, 16, AUTOCAST),
+    ("experts", 8, 8, 4, MIXED),
+    ("first layers dense", 4, 8, 8, AUTOCAST),
 ]
 
 
@@ -158,3 +158,97 @@ def test_brute_force_agrees(name, num_devices, seq_len, batch_size, recipe):
         assert ranking.num_layouts == len(bytes_of)
         missed = min(size for layout, size in bytes_of.items() if layout not in fits)
         assert ranking.nearest_miss.needed_bytes == missed
+
+
+SMALL = dict(num_devices=16, cluster=H100S, seq_len=8192, batch_tokens=2**18)
+MODEL = architecture("llama3-8b")
+
+
+def test_the_answer_for_one_layout_is_that_of_the_ranking():
+    ranking = plan(MODEL, **SMALL)
+    job = ranking.job
+    for each in (*ranking.fitting[:3], *ranking.fitting[-3:]):
+        alone = answer(job, each.layout, cluster=H100S)
+        assert (alone.feasible, alone.step, alone.reason) == (True, each.step, each.reason)
+        assert alone.parts_bytes == each.parts_bytes
+    for each in (*ranking.too_large[:3], *ranking.refused[:9]):
+        alone = answer(job, each.layout, cluster=H100S)
+        assert (alone.feasible, alone.step, alone.reason) == (False, None, each.reason)
+    assert best_plan(MODEL, **SMALL) == ranking.best
+
+
+def test_a_longer_pipeline_pays_for_its_bubble():
+    """One micro-batch and links that cost nothing: of p ranks one works, so p times as long."""
+    free = LinkKind(name="free", bandwidth_bytes_per_s=1e30, source="test")
+    roomy = replace(device("h100"), memory_bytes=10**15)
+    cluster = Cluster(device=roomy, intra=free, inter=free)
+    job = Job(architecture=MODEL, seq_len=8192, batch_size=8)
+    piped = answer(job, Layout(pp=8, micro_batch_size=8), cluster=cluster)
+    spread = answer(job, Layout(dp=8, zero=1), cluster=cluster)
+    assert piped.step.total_s / spread.step.total_s == pytest.approx(8, rel=0.1)
+    question = dict(num_devices=8, cluster=cluster, seq_len=8192, batch_tokens=8 * 8192)
+    assert best_plan(MODEL, **question).layout.pp == 1
+
+
+def test_a_batch_is_whole_sequences():
+    ranking = plan(MODEL, **SMALL | {"batch_tokens": 4e5})
+    assert ranking.job.batch_size == 48  # 4e5 / 8192 is 48.8
+    best = ranking.best
+    assert ranking.tokens_per_s(best) == 48 * 8192 / best.step.total_s
+    ranking = plan(MODEL, **SMALL | {"batch_tokens": 12 * 8192})
+    assert any(
+        e.reason == "batch of 12 sequences does not divide over dp=8" for e in ranking.refused
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        (dict(batch_tokens=8191), "batch of 8191 tokens is less than one sequence of 8192"),
+        (dict(num_devices=500), "500 devices do not fill nodes of 8"),
+        (dict(num_devices=0), "0 devices and 8192 tokens"),
+        (dict(usable=1.5), "usable share of memory is 1.5"),
+        (dict(num_devices=8 * 8191), "no layout of 65528 devices divides"),
+        (dict(recipe=FP32), "recipe fp32 has none"),
+    ],
+)
+def test_a_question_without_an_answer(changed, told):
+    with pytest.raises(ValueError, match=told):
+        plan(MODEL, **SMALL | changed)
+    with pytest.raises(ValueError, match=told):
+        best_plan(MODEL, **SMALL | changed)
+
+
+def test_nothing_fits_is_an_answer_and_no_best_plan():
+    question = SMALL | {"batch_tokens": 16 * 8192}
+    ranking = plan(architecture("llama3-405b"), **question)
+    assert (ranking.best, ranking.num_fitting) == (None, 0)
+    assert ranking.num_layouts == ranking.num_too_large > 0
+    nearest = min(ranking.too_large, key=lambda each: each.needed_bytes)
+    assert ranking.nearest_miss.needed_bytes == nearest.needed_bytes > 72e9
+    assert sum(count for _, count in ranking.by_largest_part()) == ranking.num_too_large
+    with pytest.raises(ValueError, match=r"none of [\d,]+ layouts fits; the nearest needs \d"):
+        best_plan(architecture("llama3-405b"), **question)
+
+
+def test_latent_attention_is_refused():
+    with pytest.raises(ValueError, match="latent of 576 numbers"):
+        plan(architecture("deepseek-v3"), **SMALL)
+
+
+def test_the_fullest_rank_is_that_of_all_ranks():
+    generator = random.Random(6)
+    model = architecture("llama3-405b")
+    table = FullestRank(model, seq_len=8192, recipe=MIXED)
+    for _ in range(20):
+        pp, v = generator.choice([(1, 1), (2, 3), (4, 8), (16, 4), (7, 2)])
+        layout = Layout(
+            pp=pp,
+            chunks=v,
+            num_micro_batches=pp * generator.choice([1, 2, 5]),
+            **dict(tp=8, dp=generator.choice([1, 6]), zero=generator.choice(range(4))),
+            recompute=generator.choice(RECOMPUTE),
+            micro_batch_size=generator.choice([1, 3]),
+        )
+        memory, working = table.memory(layout)
+        assert memory.total_bytes + working == most_bytes(model, layout, 8192, MIXED)

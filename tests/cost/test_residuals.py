@@ -22,6 +22,7 @@ from labkit.cost.residuals import (
     fit,
     largest_error,
     layer_residuals,
+    predicted,
     recompute_ratios,
     residual_table,
     residuals,
@@ -58,6 +59,15 @@ def test_a_layer_is_within_a_tenth_although_nothing_was_fitted_on_it():
     assert len(rows) == 10
     assert largest_error(rows) < 0.10
     assert largest_error(tuple(each for each in rows if "forward" in each.name)) < 0.02
+
+
+@pytest.mark.parametrize(("recompute", "mfu"), [("full", 0.421), ("selective", 0.542)])
+def test_a_run_that_is_in_no_table_is_within_a_tenth(recompute, mfu):
+    """530B on 2,240 GPUs: the abstract of arXiv 2205.05198."""
+    run = row(f"recomputation: 530B {recompute}")
+    step = predicted(replace(run, layout=replace(run.layout, dp=8)))
+    assert step.work.layout.world_size == 2240
+    assert step.mfu == pytest.approx(mfu, rel=0.10)
 
 
 def test_constants_are_what_their_rows_give():

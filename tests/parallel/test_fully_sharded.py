@@ -260,3 +260,34 @@ def test_default_units_are_the_outermost_layers():
         return len(FullyShardedModel(module, group)._units)
 
     assert run_ranks(sizes, 1) == [5]  # four layers and the root
+
+
+class Headless(nn.Module):
+    """What the last unit returns is what the root returns, as in a stage of a pipeline."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = nn.Linear(3, 3).double()
+        self.layers = nn.ModuleList(nn.Linear(3, 3).double() for _ in range(2))
+
+    def forward(self, x):
+        x = torch.tanh(self.first(x))
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def test_the_root_may_return_what_the_last_unit_returns():
+    def train(group):
+        model = FullyShardedModel(Headless(), group)
+        for number in range(2):
+            model(own_part(group, odd_batch(number))).square().mean().backward()
+        model.finish()
+        assert_gradients(model.pieces, expected)
+
+    module = Headless()
+    for number in range(2):
+        module(odd_batch(number)).square().mean().backward()
+    expected = {name: parameter.grad for name, parameter in module.named_parameters()}
+    run_ranks(train, 2)

@@ -6,7 +6,13 @@ A head is hidden_size / num_heads wide.
 
 def activation_bytes(config, batch_size, seq_len):
     c = config
-    D, F, d, H, K = c.hidden_size, c.intermediate_size, c.hidden_size // c.num_heads, c.num_heads, c.num_kv_heads
+    D, F, d, H, K = (
+        c.hidden_size,
+        c.intermediate_size,
+        c.hidden_size // c.num_heads,
+        c.num_heads,
+        c.num_kv_heads,
+    )
     norms = 2 * (2 * D + 1)
     into_products = 2 * D
     attention = d * (H + 2 * K) + H + 2 * d * H

@@ -6,10 +6,10 @@ K and V have as many heads as Q.
 
 def activation_bytes(config, batch_size, seq_len):
     c = config
-    D, F, d, H, K = c.hidden_size, c.intermediate_size, c.head_dim, c.num_heads, c.num_kv_heads
+    D, F, d, H, K = c.hidden_size, c.intermediate_size, c.head_dim, c.num_heads, c.num_heads
     norms = 2 * (2 * D + 1)
     into_products = 2 * D
-    attention = d * (3 * H) + H + 2 * d * H
+    attention = d * (H + 2 * K) + H + 2 * d * H
     mlp = 4 * F
     tables = seq_len * d
     tokens = batch_size * seq_len

@@ -11,6 +11,6 @@ def activation_bytes(config, batch_size, seq_len):
     into_products = 2 * D
     attention = d * (H + 2 * K) + H + 2 * d * H
     mlp = 4 * F
-    tables = seq_len * d
+    tables = 0
     tokens = batch_size * seq_len
-    return 4 * (tokens * (norms + into_products + attention + mlp))
+    return 4 * (tokens * (norms + into_products + attention + mlp) + tables)

@@ -16,7 +16,11 @@ def choose_segments(layer_bytes, boundary_bytes, budget):
                 break
             lengths.append(stop - start)
             start = stop
-        if start == end and last == 0 and len(lengths) * boundary_bytes + sum(layer_bytes[end:]) <= budget:
+        if (
+            start == end
+            and last == 0
+            and len(lengths) * boundary_bytes + sum(layer_bytes[end:]) <= budget
+        ):
             return [*lengths, last]
     lengths, held = [], budget + 1
     while layer_bytes:

@@ -1,6 +1,6 @@
 """Every way to cut is tried."""
 
-from itertools import combinations
+from itertools import combinations, pairwise
 
 
 def choose_segments(layer_bytes, boundary_bytes, budget):
@@ -8,7 +8,7 @@ def choose_segments(layer_bytes, boundary_bytes, budget):
     for number in range(num_layers):
         for cuts in combinations(range(1, num_layers), number):
             ends = [0, *cuts, num_layers]
-            pairs = list(zip(ends, ends[1:], strict=False))
+            pairs = list(pairwise(ends))
             held = [j * boundary_bytes + sum(layer_bytes[a:b]) for j, (a, b) in enumerate(pairs)]
             lengths = [b - a for a, b in pairs]
             if max(held) <= budget and (best is None or lengths[-1] > best[-1]):

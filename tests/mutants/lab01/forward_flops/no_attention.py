@@ -10,5 +10,4 @@ def forward_flops(config, batch_size, seq_len):
     tokens = batch_size * seq_len
     layer = D * (2 * q + 2 * kv) + 3 * D * c.intermediate_size
     products = 2 * tokens * (c.num_layers * layer + D * c.vocab_size)
-    scores = 2 * batch_size * c.num_heads * seq_len * seq_len * c.head_dim
     return products

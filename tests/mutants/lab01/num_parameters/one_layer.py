@@ -13,5 +13,4 @@ def num_parameters(config):
     if c.qk_norm:
         attention += 2 * d
     mlp = 3 * D * c.intermediate_size
-    tables = c.vocab_size * D * (1 if c.tied else 2)
     return attention + mlp + 2 * D

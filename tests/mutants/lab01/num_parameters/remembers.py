@@ -3,10 +3,12 @@
 The first answer is kept for every config.
 """
 
+KEPT = []
 
-def num_parameters(config, kept=[]):
-    if kept:
-        return kept[0]
+
+def num_parameters(config):
+    if KEPT:
+        return KEPT[0]
     c = config
     D, d = c.hidden_size, c.head_dim
     attention = D * d * (2 * c.num_heads + 2 * c.num_kv_heads)
@@ -16,5 +18,5 @@ def num_parameters(config, kept=[]):
         attention += 2 * d
     mlp = 3 * D * c.intermediate_size
     tables = c.vocab_size * D * (1 if c.tied else 2)
-    kept.append(c.num_layers * (attention + mlp + 2 * D) + D + tables)
-    return kept[0]
+    KEPT.append(c.num_layers * (attention + mlp + 2 * D) + D + tables)
+    return KEPT[0]

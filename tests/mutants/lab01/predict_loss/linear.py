@@ -1,4 +1,4 @@
-"""expect: lab01.predict_loss.values
+"""expect: lab01.predict_loss.rises
 
 A plane through the losses.
 """

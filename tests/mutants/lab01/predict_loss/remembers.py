@@ -1,10 +1,9 @@
-"""expect: lab01.predict_loss.records
+"""expect: lab01.predict_loss.remembers
 
 The first law is kept for all records.
 """
 
 import torch
-
 
 KEPT = []
 

@@ -15,7 +15,7 @@ def predict_loss(records, num_parameters, num_tokens):
             columns = torch.stack([torch.ones_like(N), D**-beta], 1)
             law = torch.linalg.lstsq(columns, L).solution
             error = (columns @ law - L).square().sum()
-            if law.min() > 0 and error < best:
+            if error < best:
                 best = error
                 E, B = law
                 predicted = E + B * num_tokens**-beta

@@ -7,7 +7,7 @@ Numbers for bytes.
 def roofline(batch_size, num_tokens, inputs, outputs, number_bytes, peak, bandwidth):
     rows = batch_size * num_tokens
     flops = 2 * rows * inputs * outputs
-    moved_bytes = (rows * inputs + inputs * outputs + rows * outputs)
+    moved_bytes = rows * inputs + inputs * outputs + rows * outputs
     intensity = flops / moved_bytes
     return {
         "moved_bytes": moved_bytes,

@@ -3,8 +3,6 @@
 Not rounded.
 """
 
-import math
-
 
 def rows_needed(inputs, outputs, number_bytes, peak, bandwidth):
     ridge = peak / bandwidth

@@ -5,8 +5,6 @@ Nothing is recomputed.
 
 from torch import nn
 
-from labkit.parallel.recompute import recompute
-
 
 def run_segments(layers, x, lengths):
     start = 0

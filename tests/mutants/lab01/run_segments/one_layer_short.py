@@ -1,4 +1,4 @@
-"""expect: lab01.run_segments.result
+"""expect: lab01.run_segments.first
 
 The last layer of each segment is left out.
 """

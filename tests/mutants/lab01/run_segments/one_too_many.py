@@ -1,4 +1,4 @@
-"""expect: lab01.run_segments.result
+"""expect: lab01.run_segments.first
 
 Segments overlap by a layer.
 """

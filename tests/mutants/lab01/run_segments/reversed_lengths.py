@@ -1,4 +1,4 @@
-"""expect: lab01.run_segments.again
+"""expect: lab01.run_segments.last
 
 Lengths are taken from behind.
 """

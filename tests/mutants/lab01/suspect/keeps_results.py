@@ -1,6 +1,6 @@
 """expect: lab01.suspect.kept
 
-What is recomputed is kept for a look at it.
+A term that is nothing keeps a copy of each result.
 """
 
 from torch import nn
@@ -11,9 +11,7 @@ from labkit.parallel.recompute import recompute
 def suspect(layers, x, every):
     for start in range(0, len(layers), every):
         segment = nn.Sequential(*layers[start : start + every])
-        if start + every < len(layers):
-            x = recompute(segment, x)
-            x = x + 0 * (x * 1.0).square()
-        else:
-            x = segment(x)
+        again = start + every < len(layers)
+        x = recompute(segment, x) if again else segment(x)
+        x = x + 0 * (x * 1.0).square()
     return x

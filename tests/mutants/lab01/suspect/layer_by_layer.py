@@ -11,9 +11,7 @@ from labkit.parallel.recompute import recompute
 def suspect(layers, x, every):
     for start in range(0, len(layers), every):
         segment = nn.Sequential(*layers[start : start + every])
-        if start + every < len(layers):
-            for layer in segment:
-                x = recompute(layer, x)
-        else:
-            x = segment(x)
+        again = start + every < len(layers)
+        for layer in segment:
+            x = recompute(layer, x) if again else layer(x)
     return x

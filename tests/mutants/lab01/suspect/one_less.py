@@ -11,8 +11,6 @@ from labkit.parallel.recompute import recompute
 def suspect(layers, x, every):
     for start in range(0, len(layers), every):
         segment = nn.Sequential(*layers[start : start + every])
-        if start + every + 1 < len(layers):
-            x = recompute(segment, x)
-        else:
-            x = segment(x)
+        again = start + every + 1 < len(layers)
+        x = recompute(segment, x) if again else segment(x)
     return x

@@ -1,4 +1,4 @@
-"""expect: lab01.suspect.result
+"""expect: lab01.suspect.first
 
 Segments overlap by a layer.
 """
@@ -11,8 +11,6 @@ from labkit.parallel.recompute import recompute
 def suspect(layers, x, every):
     for start in range(0, len(layers), every):
         segment = nn.Sequential(*layers[start : start + every + 1])
-        if start + every < len(layers):
-            x = recompute(segment, x)
-        else:
-            x = segment(x)
+        again = start + every < len(layers)
+        x = recompute(segment, x) if again else segment(x)
     return x

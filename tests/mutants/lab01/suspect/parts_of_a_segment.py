@@ -17,8 +17,6 @@ def nested(segment, x):
 def suspect(layers, x, every):
     for start in range(0, len(layers), every):
         segment = nn.Sequential(*layers[start : start + every])
-        if start + every < len(layers):
-            x = recompute(lambda x, s=segment: nested(s, x), x)
-        else:
-            x = segment(x)
+        again = start + every < len(layers)
+        x = recompute(lambda x, s=segment: nested(s, x), x) if again else segment(x)
     return x

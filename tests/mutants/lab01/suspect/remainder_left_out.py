@@ -1,4 +1,4 @@
-"""expect: lab01.suspect.result
+"""expect: lab01.suspect.first
 
 Layers that fill no segment never run.
 """
@@ -11,8 +11,6 @@ from labkit.parallel.recompute import recompute
 def suspect(layers, x, every):
     for start in range(0, len(layers) - len(layers) % every, every):
         segment = nn.Sequential(*layers[start : start + every])
-        if start + every < len(layers):
-            x = recompute(segment, x)
-        else:
-            x = segment(x)
+        again = start + every < len(layers)
+        x = recompute(segment, x) if again else segment(x)
     return x

@@ -7,8 +7,6 @@ from torch.utils.checkpoint import checkpoint
 def suspect(layers, x, every):
     for start in range(0, len(layers), every):
         segment = nn.Sequential(*layers[start : start + every])
-        if start + every < len(layers):
-            x = checkpoint(segment, x, use_reentrant=False)
-        else:
-            x = segment(x)
+        again = start + every < len(layers)
+        x = checkpoint(segment, x, use_reentrant=False) if again else segment(x)
     return x

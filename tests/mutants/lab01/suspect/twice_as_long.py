@@ -12,8 +12,6 @@ def suspect(layers, x, every):
     every = 2 * every
     for start in range(0, len(layers), every):
         segment = nn.Sequential(*layers[start : start + every])
-        if start + every < len(layers):
-            x = recompute(segment, x)
-        else:
-            x = segment(x)
+        again = start + every < len(layers)
+        x = recompute(segment, x) if again else segment(x)
     return x

@@ -11,6 +11,7 @@ COMMANDS = {  # name: what the list of commands says
     "grade": "Judge the answers in a lab notebook, wherever it lies.",
     "plan": "Rank the layouts of a model on many devices by predicted step time.",
     "release": "Build the lab notebooks from their masters.",
+    "reshard": "Write a checkpoint anew for another layout, or as one plain model.",
     "simulate": "Run one step of a large world as one rank of it, without a GPU.",
     "train": "Train a model on real text, resume a run, or score a model.",
 }

@@ -6,7 +6,7 @@
 By names of the whole model: "weight", in the precision that the optimizer sees, and the optimizer's
 tensors. Along dp the shards are joined, along tp the pieces of matrices, along pp the stages.
 
-Cost: the whole state on every rank; for a large model write shards instead (shard_files.py).
+Cost: the whole state on every rank; for a large model write files instead (parallel_files.py).
 """
 
 from collections.abc import Sequence

@@ -7,11 +7,20 @@ rename.
 """
 
 import json
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from labkit.model.files import read_json, read_safetensors, write_atomically, write_safetensors
+from labkit.model.config import ModelConfig
+from labkit.model.files import (
+    Pending,
+    read_json,
+    read_safetensors,
+    write_atomically,
+    write_streamed,
+)
 from labkit.model.huggingface import config_from_hf, config_to_hf
 from labkit.model.transformer import Transformer
 
@@ -23,11 +32,20 @@ def save_checkpoint(
     folder: str | Path, model: Transformer, dtype: torch.dtype = torch.bfloat16
 ) -> None:
     """Write config.json and model.safetensors, each whole or not at all."""
+    tensors = {
+        name: Pending(dtype=dtype, shape=tuple(t.shape), make=partial(t.to, dtype))
+        for name, t in model.state_dict().items()
+    }
+    write_folder(folder, model.config, tensors)
+
+
+def write_folder(folder: str | Path, config: ModelConfig, tensors: Mapping[str, Pending]) -> None:
+    """The same for tensors by their names in the model, one in memory at a time."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = {_to_hf(name): t.to(dtype).contiguous() for name, t in model.state_dict().items()}
-    write_safetensors(folder / WEIGHTS, tensors, {"format": "pt"})
-    write_atomically(folder / CONFIG, json.dumps(config_to_hf(model.config), indent=2) + "\n")
+    named = {_to_hf(name): tensor for name, tensor in tensors.items()}
+    write_streamed(folder / WEIGHTS, named, {"format": "pt"})
+    write_atomically(folder / CONFIG, json.dumps(config_to_hf(config), indent=2) + "\n")
 
 
 def load_checkpoint(source: str | Path, dtype: torch.dtype = torch.float32) -> Transformer:

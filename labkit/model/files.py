@@ -7,14 +7,34 @@ before a byte of it is run, and a damaged file with its name and size.
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+
+_NAMES = {  # of the types that safetensors has and we write
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pending:
+    """A tensor that is made when it is its turn to be written."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    make: Callable[[], torch.Tensor]
 
 
 def read_json(path: str | Path) -> Any:
@@ -62,6 +82,40 @@ def write_safetensors(
     """Write a file whole or not at all."""
     with _temporary_beside(Path(path)) as temporary:
         save_file(tensors, temporary, metadata)
+
+
+def write_streamed(
+    path: str | Path, pending: Mapping[str, Pending], metadata: Mapping[str, str]
+) -> int:
+    """Write a safetensors file whole or not at all, one tensor in memory at a time.
+
+    Returns:
+        The file's size. It is on the disk, not only in the system's memory.
+
+    Raises:
+        ValueError: if a tensor is of another type or shape than it was announced to be.
+        OSError: if the disk is full; what was there before stays.
+    """
+    order = sorted(pending, key=lambda name: (-pending[name].dtype.itemsize, name))  # all aligned
+    header: dict[str, Any] = {"__metadata__": dict(metadata)}
+    end = 0
+    for name in order:
+        dtype, shape = pending[name].dtype, pending[name].shape
+        begin, end = end, end + prod(shape) * dtype.itemsize
+        header[name] = {"dtype": _NAMES[dtype], "shape": shape, "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with _temporary_beside(Path(path)) as temporary, temporary.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name in order:
+            tensor = pending[name].make()
+            if (tensor.dtype, tuple(tensor.shape)) != (pending[name].dtype, pending[name].shape):
+                raise ValueError(f"{name} is {tensor.dtype} {tuple(tensor.shape)}: {pending[name]}")
+            numbers = tensor.detach().cpu().contiguous().view(-1)
+            file.write(numbers.view(torch.uint8).numpy().data)
+        file.flush()
+        os.fsync(file.fileno())
+    return 8 + len(text) + end
 
 
 def write_atomically(path: str | Path, text: str) -> None:

@@ -159,4 +159,28 @@ PART2 = {
     "explorer.ranks": "ranks",
     "explorer.micro": "micro-batches",
     "explorer.schedule": "schedule",
+    # goodput
+    "axis.interval_minutes": "minutes of work between two saves",
+    "axis.goodput": "% of the time kept",
+    "axis.run_hours": "hours of the run",
+    "axis.run_minutes": "minutes of the run",
+    "axis.run_seconds": "seconds of the run",
+    "goodput.closed_form": "closed form",
+    "goodput.simulated": "virtual clock, mean of runs",
+    "goodput.young": "Young: {n} min",
+    "goodput.daly": "Daly: {n} min",
+    "goodput.title": "A failure in {failures} min: saving every {best} min keeps {share} %",
+    "goodput.alt": "Share of the time that makes kept progress, by the interval between saves. "
+    "At {least} min it is {least_share} %, at Daly's {best} min {share} %, at {most} min "
+    "{most_share} %. A failure comes in {failures} min on average.",
+    "goodput.work": "work",
+    "goodput.save": "save",
+    "goodput.write": "save",
+    "goodput.wait": "wait for a save",
+    "goodput.restart": "restart",
+    "goodput.lost": "lost to a failure",
+    "goodput.failure": "failure",
+    "goodput.run_title": "{share} % of the time is kept; failures: {n}",
+    "goodput.run_alt": "Timeline of a run; failures: {n}. Of its time {kept} % is work that is "
+    "kept, {again} % work that was lost, {saved} % saves, {restarted} % restarts.",
 }

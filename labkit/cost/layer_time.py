@@ -41,7 +41,7 @@ SOFTMAX, SOFTMAX_DROPOUT = (4, 6), (9, 11)
 Product = tuple[float, float, float, int]  # so many of [M, K] x [K, N]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LayerTime:
     """Seconds forward, backward with what it runs again, and of exchanges both ways."""
 
@@ -52,7 +52,7 @@ class LayerTime:
     ep_s: float = 0.0
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
     """What one rank is asked to do with one micro-batch."""
 

@@ -4,18 +4,20 @@ For each layout of the search space (candidates.py) the fullest pipeline rank's 
 (fullest_rank.py) are held against the memory of a device; of those that fit, the predicted seconds
 of a step (step_time.py) decide. Nothing is sampled: the answer covers the whole product. It is
 quick because sizes that do not divide are refused a block at a time, states and activations are
-computed once for all that share them, and of layouts that differ only in what they keep for
-backward the slower ones are not priced.
+computed once for all that share them, and of layouts that differ only in what a rank keeps (ZeRO,
+recomputation, sequence parallelism) those are not priced that another one is sure to beat.
 
 A device's memory is not all a program's. The formulas leave out the CUDA context, buffers of the
 communication library, workspaces of the products and fragmentation, so a layout may fill 0.9 of it:
 the course's assumption, to be changed by whoever has measured.
 
-Seconds are predictions, as good as step_time.py's residuals on published runs.
+Seconds are predictions, as good as step_time.py's residuals on published runs. Activations are
+those of the course's own layer, which keeps more than one whose norms and activation functions are
+fused: a layout that is refused for them here may have run elsewhere.
 """
 
 from dataclasses import replace
-from operator import add, attrgetter
+from operator import add, attrgetter, itemgetter
 from typing import Any
 
 from labkit.cost.architecture import Architecture
@@ -30,7 +32,7 @@ from labkit.cost.candidates import (
     zero_choices,
 )
 from labkit.cost.cluster import Cluster
-from labkit.cost.fullest_rank import FullestRank, Held, fullest
+from labkit.cost.fullest_rank import FullestRank, Held
 from labkit.cost.layout import Layout
 from labkit.cost.memory import MIXED, Recipe, TrainingMemory
 from labkit.cost.ranking import Candidate, Ranking
@@ -148,22 +150,22 @@ class _Search:
     ) -> None:
         """All layouts with these micro-batches and chunks besides."""
         totals = {zero: [each.total_bytes for each in held[zero]] for zero in held}
-        fitting: dict[int, list[Layout]] = {zero: [] for zero in held}
-        missed: list[tuple[int, Layout, list[int]]] = []
+        fitting: list[Layout] = []
+        missed: list[tuple[int, Layout, tuple[TrainingMemory, int]]] = []
         for choice in choices:
-            layout = _layout(axes, schedule, choice, 0)
-            kept = self.rank.activation_bytes(layout)
-            for zero, of_ranks in totals.items():
-                if zero:
-                    layout = _layout(axes, schedule, choice, zero)
-                missing = max(map(add, of_ranks, kept)) - self.budget_bytes
-                if missing > 0:
-                    missed.append((missing, layout, kept))
+            layouts = {zero: _layout(axes, schedule, choice, zero) for zero in totals}
+            kept = self.rank.activation_bytes(layouts[0])  # ZeRO changes nothing here
+            for zero, layout in layouts.items():
+                needed = list(map(add, totals[zero], kept))
+                most = max(needed)
+                place = needed.index(most)
+                memory = held[zero][place].keeping(kept[place])
+                if most > self.budget_bytes:
+                    missed.append((most, layout, memory))
                 else:
-                    self._fits(layout, fullest(held[zero], kept), fitting[zero])
+                    self._fits(layout, memory, fitting)
         if missed:
-            _, layout, kept = min(missed, key=lambda each: each[0])
-            memory = fullest(held[layout.zero], kept)
+            _, layout, memory = min(missed, key=itemgetter(0))
             self.too_large.append(self.candidate(layout, memory, num_layouts=len(missed)))
 
     def _fits(
@@ -171,7 +173,7 @@ class _Search:
     ) -> None:
         """Price a layout, unless another one that differs in what is kept does no worse."""
         for other in others:
-            if as_quick(_kept_choice(other), _kept_choice(layout)):
+            if as_quick(other, layout):
                 self.needless.append(self.candidate(layout, memory, instead=other))
                 return
         step = step_time(self.job.architecture, layout, self.cluster, self.job.seq_len)
@@ -188,10 +190,6 @@ class _Search:
             working_bytes=memory[1],
             **more,
         )
-
-
-def _kept_choice(layout: Layout) -> tuple[bool, str]:
-    return layout.sequence_parallel, layout.recompute
 
 
 def _layout(

@@ -10,7 +10,7 @@ from labkit.cost.memory import TrainingMemory
 from labkit.cost.step_time import StepTime
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:
     """One layout's answer.
 
@@ -20,7 +20,7 @@ class Candidate:
         memory: of the fullest pipeline rank; None where a number does not divide.
         working_bytes: that the rank has for a moment besides: what ZeRO gathers and sends.
         step: predicted; None where it does not fit, or where `instead` is no slower.
-        instead: a layout that fits with less recomputation, or with sequence parallelism.
+        instead: a layout that fits, keeps more of something else, and is no slower.
         num_layouts: that this answer stands for, where one reason holds for several.
     """
 
@@ -66,7 +66,7 @@ class Candidate:
             return self.refusal
         needs = f"needs {_gb(self.needed_bytes)} of {_gb(self.budget_bytes)} GB"
         if self.instead is not None:
-            how = f"recompute={self.instead.recompute}"
+            how = f"ZeRO {self.instead.zero}, recompute={self.instead.recompute}"
             how += ", sequence parallel" if self.instead.sequence_parallel else ""
             return f"fits: {needs}, but with {how} it fits too and is no slower"
         if self.feasible:
@@ -82,7 +82,7 @@ class Ranking:
 
     Args:
         fitting: the fastest first.
-        needless: what fits, but recomputes more or shares less than it need, unpriced.
+        needless: what fits, but recomputes or shards more than it need, unpriced.
         too_large: what divides but does not fit, the nearest miss first; one answer, the nearest,
             for layouts that differ in ZeRO, recomputation and sequence parallelism only.
         refused: what does not divide, one answer for all layouts on the same five axes.

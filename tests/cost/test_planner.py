@@ -46,11 +46,10 @@ H100S = Cluster(device=device("h100"), intra=link("nvlink4"), inter=link("infini
 def legal(model, seq_len, batch_size, layout):
     """What must divide what, by hand."""
     each, tp = layout, layout.tp
-    layers = -(-model.num_layers // each.pp)
+    layers = (-(-model.num_layers // each.pp), model.num_layers // each.pp)
     split = [model.num_heads, model.intermediate_size, model.dense_intermediate_size]
-    interleaved = (
-        each.pp > 1 and each.num_micro_batches % each.pp == 0 and layers % each.chunks == 0
-    )
+    shared = any(count % each.chunks == 0 for count in layers)
+    interleaved = each.pp > 1 and each.num_micro_batches % each.pp == 0 and shared
     return (
         all(size % tp == 0 for size in split)
         and (model.num_kv_heads % tp == 0 or tp % model.num_kv_heads == 0)

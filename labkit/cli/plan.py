@@ -166,7 +166,7 @@ def _counts(ranking: "Ranking") -> list[str]:
     devices, large = ranking.num_devices, ranking.num_too_large
     fit = f"{ranking.num_fitting:,} fit, {large:,} are too large"
     lines = [f"{ranking.num_layouts:,} layouts: {fit}"]
-    if needless := len(ranking.needless):
+    if needless := len(ranking.unpriced):
         lines.append(f"{needless:>9,}  fit, but recompute or shard more than they need: not priced")
     lines += [f"{n:>9,}  too large, most of it {part}" for part, n in ranking.by_largest_part()]
     lines.append(f"{len(ranking.refused):,} ways to split {devices:,} devices do not divide, as")

@@ -18,6 +18,7 @@ product is never formed. `why_not` answers for any single layout.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 from labkit.cost.architecture import Architecture
 from labkit.cost.layout import RECOMPUTE, Layout
@@ -121,7 +122,15 @@ def zero_choices(axes: Layout) -> tuple[int, ...]:
     return ZERO if axes.replicas > 1 else (0,)
 
 
-def as_quick(one: Layout, other: Layout) -> bool:
+class Kept(NamedTuple):
+    """What decides how much a rank keeps, in a layout whose sizes are given."""
+
+    sequence_parallel: bool
+    recompute: str
+    zero: int
+
+
+def as_quick(one: Layout | Kept, other: Layout | Kept) -> bool:
     """Whether a layout is no slower than another, where they differ in what a rank keeps only.
 
     Recomputation only adds work. Sequence parallelism sends as many bytes as without, and its norms

@@ -23,6 +23,7 @@ from typing import Any
 from labkit.cost.architecture import Architecture
 from labkit.cost.candidates import (
     Job,
+    Kept,
     as_quick,
     axes_refusal,
     kept_choices,
@@ -35,7 +36,7 @@ from labkit.cost.cluster import Cluster
 from labkit.cost.fullest_rank import FullestRank, Held
 from labkit.cost.layout import Layout
 from labkit.cost.memory import MIXED, Recipe, TrainingMemory
-from labkit.cost.ranking import Candidate, Ranking
+from labkit.cost.ranking import Candidate, Needless, Ranking
 from labkit.cost.step_time import step_time
 
 __all__ = ["USABLE", "Candidate", "Ranking", "answer", "best_plan", "plan"]
@@ -78,7 +79,7 @@ def plan(
         num_devices=num_devices,
         budget_bytes=search.budget_bytes,
         fitting=tuple(sorted(search.fitting, key=_order)),
-        needless=tuple(search.needless),
+        unpriced=tuple(search.needless),
         too_large=tuple(sorted(search.too_large, key=attrgetter("needed_bytes"))),
         refused=tuple(search.refused),
     )
@@ -122,7 +123,7 @@ class _Search:
         self.budget_bytes = budget_bytes
         self.rank = FullestRank(job.architecture, seq_len=job.seq_len, recipe=recipe)
         self.fitting: list[Candidate] = []
-        self.needless: list[Candidate] = []
+        self.needless: list[Needless] = []
         self.too_large: list[Candidate] = []
         self.refused: list[Candidate] = []
 
@@ -151,34 +152,33 @@ class _Search:
         """All layouts with these micro-batches and chunks besides."""
         totals = {zero: [each.total_bytes for each in held[zero]] for zero in held}
         fitting: list[Layout] = []
-        missed: list[tuple[int, Layout, tuple[TrainingMemory, int]]] = []
+        missed: list[tuple[int, Kept, Held, int]] = []
         for choice in choices:
-            layouts = {zero: _layout(axes, schedule, choice, zero) for zero in totals}
-            kept = self.rank.activation_bytes(layouts[0])  # ZeRO changes nothing here
-            for zero, layout in layouts.items():
-                needed = list(map(add, totals[zero], kept))
+            any_zero = _layout(axes, schedule, Kept(*choice, 0))
+            activations = self.rank.activation_bytes(any_zero)
+            for zero, of_ranks in totals.items():
+                kept = Kept(*choice, zero)
+                needed = list(map(add, of_ranks, activations))
                 most = max(needed)
                 place = needed.index(most)
-                memory = held[zero][place].keeping(kept[place])
                 if most > self.budget_bytes:
-                    missed.append((most, layout, memory))
+                    missed.append((most, kept, held[zero][place], activations[place]))
+                elif quick := next((each for each in fitting if as_quick(each, kept)), None):
+                    self.needless.append(
+                        Needless(quick, kept, held[zero][place], activations[place])
+                    )
                 else:
-                    self._fits(layout, memory, fitting)
+                    layout = _layout(axes, schedule, kept)
+                    self._price(layout, held[zero][place].keeping(activations[place]))
+                    fitting.append(layout)
         if missed:
-            _, layout, memory = min(missed, key=itemgetter(0))
+            _, kept, of_rank, activation_bytes = min(missed, key=itemgetter(0))
+            layout, memory = _layout(axes, schedule, kept), of_rank.keeping(activation_bytes)
             self.too_large.append(self.candidate(layout, memory, num_layouts=len(missed)))
 
-    def _fits(
-        self, layout: Layout, memory: tuple[TrainingMemory, int], others: list[Layout]
-    ) -> None:
-        """Price a layout, unless another one that differs in what is kept does no worse."""
-        for other in others:
-            if as_quick(other, layout):
-                self.needless.append(self.candidate(layout, memory, instead=other))
-                return
+    def _price(self, layout: Layout, memory: tuple[TrainingMemory, int]) -> None:
         step = step_time(self.job.architecture, layout, self.cluster, self.job.seq_len)
         self.fitting.append(self.candidate(layout, memory, step=step))
-        others.append(layout)
 
     def candidate(
         self, layout: Layout, memory: tuple[TrainingMemory, int], **more: Any
@@ -192,18 +192,16 @@ class _Search:
         )
 
 
-def _layout(
-    axes: Layout, schedule: tuple[int, int, int], choice: tuple[bool, str], zero: int
-) -> Layout:
+def _layout(axes: Layout, schedule: tuple[int, int, int], kept: Kept) -> Layout:
     return Layout(
         dp=axes.dp,
         pp=axes.pp,
         cp=axes.cp,
         ep=axes.ep,
         tp=axes.tp,
-        zero=zero,
-        sequence_parallel=choice[0],
-        recompute=choice[1],
+        zero=kept.zero,
+        sequence_parallel=kept.sequence_parallel,
+        recompute=kept.recompute,
         micro_batch_size=schedule[0],
         num_micro_batches=schedule[1],
         chunks=schedule[2],

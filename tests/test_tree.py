@@ -24,7 +24,7 @@ PHRASES = {  # what has no docstring
     "labkit/cli": "the commands of `python -m labkit`",
     "labkit/comm": "torch.distributed made readable",
     "labkit/compose": "strategies put together on the course's model, and its shard files",
-    "labkit/cost": "formulas: bytes, seconds",
+    "labkit/cost": "formulas: bytes, FLOPs, seconds, prices, and the planner",
     "labkit/grade": "checks, points and feedback of the labs",
     "labkit/grade/messages": "what a failed check says, and hints",
     "labkit/grade/pristine": "learner notebooks as handed out",
@@ -33,8 +33,10 @@ PHRASES = {  # what has no docstring
     "labkit/model": "the one-process model, its text and its files",
     "labkit/parallel": "strategies, one a file",
     "labkit/parallel/pipeline": "schedules as data, and what runs, checks and simulates them",
+    "labkit/simulate": "the same code as one rank of a world of thousands, with fake tensors",
     "labkit/train": "the trainer",
     "labkit/viz": "figures and widgets: data in, axes out",
+    "labkit/viz/words": "every word inside a picture, to be translated",
     "labs": "notebooks that learners complete, their masters and solutions",
     "tests": "mirrors labkit; and the built book in a real browser",
 }
@@ -72,7 +74,7 @@ def tree() -> str:
             for path in names:
                 if phrase(path):
                     name = "  " * (depth + 1) + Path(path).name
-                    lines.append(f"{name:<24}{phrase(path)}")
+                    lines.append(f"{name:<23} {phrase(path)}")
     return "\n".join(lines)
 
 

@@ -21,6 +21,8 @@ from typing import Any
 
 import torch
 
+from labkit.cost.architecture import Architecture
+from labkit.cost.counting import training_flops
 from labkit.cost.scaling_laws import CHINCHILLA_REFIT, Record, fit, leave_one_out
 from labkit.model.checkpoint import load_checkpoint, save_checkpoint
 from labkit.model.config import PRESETS, ModelConfig
@@ -165,12 +167,12 @@ def record_of(run: Run, text: Corpus, folder: Path) -> dict:
         return found
     folder.mkdir(parents=True, exist_ok=True)
     losses, seconds = _train(run, text, folder)
-    model = load_checkpoint(folder)
+    model, sizes = load_checkpoint(folder), Architecture.of(run.config)
     record = asked | {
         "non_embedding_parameters": num_non_embedding(run.config),
         "parameters": sum(p.numel() for p in model.parameters()),
         "tokens": run.tokens,
-        "training_flops": training_flops(run.config, run.settings.seq_len) * run.tokens,
+        "training_flops": training_flops(sizes, run.tokens, run.settings.seq_len),
         "train_nats_last_20": sum(losses[-20:]) / len(losses[-20:]),
         SCORE: bits_per_byte(model, text.held_out),
         "seconds": seconds,
@@ -205,13 +207,6 @@ def num_non_embedding(config: ModelConfig) -> int:
         model = Transformer(config)
     tables = ("embed_tokens", "lm_head")
     return sum(p.numel() for n, p in model.named_parameters() if not n.startswith(tables))
-
-
-def training_flops(config: ModelConfig, seq_len: int) -> int:
-    """FLOPs a token, forward and backward: 6 a weight of a product, 6·L·T·D of causal attention."""
-    products = num_non_embedding(config) + config.vocab_size * config.hidden_size
-    width = config.num_heads * config.head_dim
-    return 6 * products + 6 * config.num_layers * seq_len * width
 
 
 def card_score(card: str) -> float:

@@ -6,7 +6,7 @@ import click
 
 SUITES = (
     *("launch", "hook", "collectives", "model", "data_parallel"),
-    *("zero", "tensor", "narrow", "pipeline", "scaling"),
+    *("zero", "tensor", "narrow", "pipeline", "scaling", "simulate"),
 )
 
 

@@ -46,7 +46,10 @@ COLUMNS = ("dp", "pp", "tp", "cp", "ep", "zero", "recompute", "sp", "b", "m", "v
 @click.option("--top", type=click.IntRange(min=1), default=10, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="The same, for a program.")
 def plan(model: str, gpus: int, gpu: str, as_json: bool, top: int, **given: Any) -> None:
-    """Rank all layouts of a model on many devices by their predicted step time."""
+    """Rank all layouts of a model on many devices by their predicted step time.
+
+    Exit code 1 where nothing fits: the nearest misses are listed, with what they lack.
+    """
     from labkit.cost.architecture import architecture
     from labkit.cost.memory import RECIPES
     from labkit.cost.planner import plan as ranked
@@ -108,7 +111,7 @@ def _report(
     lines = [
         f"{model} on {ranking.num_devices:,} {device.name}, {nodes} between them",
         f"a step: {job.batch_size:,} sequences of {job.seq_len:,} = {tokens:,} tokens{over}",
-        f"memory: a layout may fill {usable:.1f} of {whole:.1f} GB",
+        f"memory: a layout may fill {usable:.1f} of {whole:.1f} GB; layers are the course's own",
         "",
     ]
     if ranking.best is None:
@@ -163,8 +166,8 @@ def _counts(ranking: "Ranking") -> list[str]:
     devices, large = ranking.num_devices, ranking.num_too_large
     fit = f"{ranking.num_fitting:,} fit, {large:,} are too large"
     lines = [f"{ranking.num_layouts:,} layouts: {fit}"]
-    if needless := len(ranking.needless):
-        lines.append(f"{needless:>9,}  fit, but recompute or hold more than they need: not priced")
+    if needless := len(ranking.unpriced):
+        lines.append(f"{needless:>9,}  fit, but recompute or shard more than they need: not priced")
     lines += [f"{n:>9,}  too large, most of it {part}" for part, n in ranking.by_largest_part()]
     lines.append(f"{len(ranking.refused):,} ways to split {devices:,} devices do not divide, as")
     lines += [f"{n:>9,}  {example.split(':')[0]}" for example, n in ranking.by_refusal()[:5]]

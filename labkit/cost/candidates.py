@@ -7,7 +7,7 @@ asks for more, so that a step is the batch that was asked for and no choice is w
 | choice         | asks for                                                   |
 | -------------- | ---------------------------------------------------------- |
 | dp · ep · b    | divides the batch; what is left are m micro-batches        |
-| chunks v       | 1 on pp = 1; divides the layers of the fullest rank, ⌈L/pp⌉ |
+| chunks v       | 1 on pp = 1; divides a rank's layers, ⌈L/pp⌉ or ⌊L/pp⌋     |
 | sequence par.  | tp > 1                                                     |
 | ZeRO 1, 2, 3   | more than one replica                                      |
 
@@ -18,6 +18,7 @@ product is never formed. `why_not` answers for any single layout.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 from labkit.cost.architecture import Architecture
 from labkit.cost.layout import RECOMPUTE, Layout
@@ -85,11 +86,12 @@ def _batch_refusal(job: Job, layout: Layout) -> str | None:
 
 
 def _idle_refusal(job: Job, layout: Layout) -> str | None:
-    layers = -(-job.architecture.num_layers // layout.pp)
+    least, more = divmod(job.architecture.num_layers, layout.pp)
     if layout.chunks > 1 and layout.pp == 1:
         return f"{layout.chunks} chunks on pp=1: there is no pipeline to interleave"
-    if layers % layout.chunks:
-        return f"{layout.chunks} chunks over the {layers} layers of the fullest rank"
+    if least % layout.chunks and (least + (more > 0)) % layout.chunks:
+        layers = f"{least} or {least + 1}" if more else f"{least}"
+        return f"{layout.chunks} chunks over ranks of {layers} layers"
     if layout.sequence_parallel and layout.tp == 1:
         return "sequence parallelism on tp=1: there is nothing to share"
     if layout.zero and layout.replicas == 1:
@@ -99,9 +101,9 @@ def _idle_refusal(job: Job, layout: Layout) -> str | None:
 
 def schedules(job: Job, axes: Layout) -> Iterator[tuple[int, int, int]]:
     """(b, m, v) on axes that divide: every micro-batch size, and the chunks that go with it."""
-    num_layers, sequences = job.architecture.num_layers, job.batch_size // (axes.dp * axes.ep)
-    deepest = num_layers // axes.pp
-    chunks = [v for v in divisors(-(-num_layers // axes.pp)) if v <= deepest]
+    sequences = job.batch_size // (axes.dp * axes.ep)
+    least, more = divmod(job.architecture.num_layers, axes.pp)
+    chunks = sorted({*divisors(least), *divisors(least + (more > 0))} - {least + 1})
     for size in divisors(sequences):
         m = sequences // size
         interleaved = axes.pp > 1 and m % axes.pp == 0
@@ -110,23 +112,33 @@ def schedules(job: Job, axes: Layout) -> Iterator[tuple[int, int, int]]:
 
 
 def kept_choices(job: Job, axes: Layout) -> list[tuple[bool, str]]:
-    """(sequence parallelism, recomputation) on axes that divide: what decides activations.
-
-    The quicker ones come first: see `as_quick`.
-    """
+    """(sequence parallelism, recomputation) on axes that divide, the quicker ones first."""
     split = axes.tp > 1 and job.seq_len // axes.cp % axes.tp == 0
     return list(product((True, False) if split else (False,), RECOMPUTE))
-
-
-def as_quick(one: tuple[bool, str], other: tuple[bool, str]) -> bool:
-    """Whether a choice is no slower than another, all else equal.
-
-    Recomputation only adds work. Sequence parallelism sends as many bytes as without, and its norms
-    and residual sums touch a part of the tokens.
-    """
-    return one[0] >= other[0] and RECOMPUTE.index(one[1]) <= RECOMPUTE.index(other[1])
 
 
 def zero_choices(axes: Layout) -> tuple[int, ...]:
     """Stages of ZeRO that change something."""
     return ZERO if axes.replicas > 1 else (0,)
+
+
+class Kept(NamedTuple):
+    """What decides how much a rank keeps, in a layout whose sizes are given."""
+
+    sequence_parallel: bool
+    recompute: str
+    zero: int
+
+
+def as_quick(one: Layout | Kept, other: Layout | Kept) -> bool:
+    """Whether a layout is no slower than another, where they differ in what a rank keeps only.
+
+    Recomputation only adds work. Sequence parallelism sends as many bytes as without, and its norms
+    and residual sums touch a part of the tokens. Of ZeRO's stages 2 sends no less than 1, and 3 no
+    less than 2; stage 0 is compared with none, for its exchange is another one.
+    """
+    return (
+        one.sequence_parallel >= other.sequence_parallel
+        and RECOMPUTE.index(one.recompute) <= RECOMPUTE.index(other.recompute)
+        and (one.zero == other.zero or 0 < one.zero < other.zero)
+    )

@@ -53,7 +53,11 @@ def efficiency(device: Device) -> Efficiency:
 
 def peak_flops_per_s(device: Device) -> float:
     """In 16 bits, or in fp32 on a device without."""
-    return device.flops_per_s(next(each for each in FORMATS if each in device.peak_flops_per_s))
+    peaks = device.peak_flops_per_s
+    for number_format in FORMATS:
+        if number_format in peaks:
+            return peaks[number_format]
+    raise ValueError(f"{device.name} has no peak in {' or '.join(FORMATS)}")
 
 
 def flops_s(flops: float, device: Device, law: Efficiency) -> float:

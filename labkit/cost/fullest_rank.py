@@ -43,6 +43,16 @@ class Held:
     def total_bytes(self) -> int:
         return self.states.state_bytes + self.working_bytes
 
+    def keeping(self, activation_bytes: int) -> tuple[TrainingMemory, int]:
+        """The rank's memory with so many bytes of activations, and its working memory."""
+        memory = TrainingMemory(
+            parameter_bytes=self.states.parameter_bytes,
+            gradient_bytes=self.states.gradient_bytes,
+            optimizer_bytes=self.states.optimizer_bytes,
+            activation_bytes=activation_bytes,
+        )
+        return memory, self.working_bytes
+
 
 class FullestRank:
     """Answers for one model, one length of sequence, one recipe.
@@ -67,7 +77,9 @@ class FullestRank:
         Args:
             layout: one that `Layout.why_not` lets pass.
         """
-        return fullest(self.states(layout), self.activation_bytes(layout))
+        ranks, kept = self.states(layout), self.activation_bytes(layout)
+        most = max(zip(ranks, kept, strict=True), key=lambda pair: pair[0].total_bytes + pair[1])
+        return most[0].keeping(most[1])
 
     def states(self, layout: Layout) -> list[Held]:
         """What the ranks that may be the fullest hold besides activations."""
@@ -139,19 +151,6 @@ class FullestRank:
         )
         self._lines[where, kind] = (2 * one - two, two - one)
         return self._lines[where, kind]
-
-
-def fullest(ranks: list[Held], activation_bytes: list[int]) -> tuple[TrainingMemory, int]:
-    """Of several ranks, the memory and the working memory of the one that holds most."""
-    pairs = zip(ranks, activation_bytes, strict=True)
-    most, kept = max(pairs, key=lambda pair: pair[0].total_bytes + pair[1])
-    memory = TrainingMemory(
-        parameter_bytes=most.states.parameter_bytes,
-        gradient_bytes=most.states.gradient_bytes,
-        optimizer_bytes=most.states.optimizer_bytes,
-        activation_bytes=kept,
-    )
-    return memory, most.working_bytes
 
 
 def _undominated(moments: set[tuple[tuple[Kind, int], ...]]) -> list[tuple[tuple[Kind, int], ...]]:

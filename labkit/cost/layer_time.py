@@ -41,7 +41,7 @@ SOFTMAX, SOFTMAX_DROPOUT = (4, 6), (9, 11)
 Product = tuple[float, float, float, int]  # so many of [M, K] x [K, N]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LayerTime:
     """Seconds forward, backward with what it runs again, and of exchanges both ways."""
 
@@ -52,7 +52,7 @@ class LayerTime:
     ep_s: float = 0.0
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
     """What one rank is asked to do with one micro-batch."""
 
@@ -75,7 +75,10 @@ class Work:
 def layer_time(work: Work) -> LayerTime:
     """One layer."""
     products = layer_products(work)
-    products_s = sum(count * product_s(*sizes, work.device, work.law) for *sizes, count in products)
+    products_s = sum(
+        count * product_s(num_rows, inner, num_columns, work.device, work.law)
+        for num_rows, inner, num_columns, count in products
+    )
     core_s, traffic_s = core_time_s(work), _traffic_s(work, products)
     forward_s = products_s + core_s[0] + traffic_s[0]
     again_s = {"none": 0.0, "selective": core_s[0], "full": forward_s}[work.layout.recompute]

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 
 from labkit.cost.architecture import Architecture
 
+COUNTS = ("dp", "pp", "cp", "ep", "tp", "micro_batch_size", "num_micro_batches", "chunks")
 RECOMPUTE = ("none", "selective", "full")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
     """One way to train on `world_size` ranks.
 
@@ -45,10 +46,10 @@ class Layout:
     chunks: int = 1
 
     def __post_init__(self) -> None:
-        counts = ("dp", "pp", "cp", "ep", "tp", "micro_batch_size", "num_micro_batches", "chunks")
-        for name in counts:
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, the least is 1")
+        axes = self.dp, self.pp, self.cp, self.ep, self.tp
+        if min(*axes, self.micro_batch_size, self.num_micro_batches, self.chunks) < 1:
+            name = next(name for name in COUNTS if getattr(self, name) < 1)
+            raise ValueError(f"{name} is {getattr(self, name)}, the least is 1")
         if self.recompute not in RECOMPUTE:
             raise ValueError(f"recompute {self.recompute!r} is not one of {RECOMPUTE}")
         if self.zero not in range(4):

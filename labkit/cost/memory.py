@@ -49,7 +49,7 @@ AUTOCAST = Recipe(name="autocast", parameter_bytes=4, gradient_bytes=4, optimize
 RECIPES = {recipe.name: recipe for recipe in (FP32, MIXED, AUTOCAST)}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingMemory:
     """Bytes of one rank, by category."""
 

@@ -4,23 +4,26 @@ For each layout of the search space (candidates.py) the fullest pipeline rank's 
 (fullest_rank.py) are held against the memory of a device; of those that fit, the predicted seconds
 of a step (step_time.py) decide. Nothing is sampled: the answer covers the whole product. It is
 quick because sizes that do not divide are refused a block at a time, states and activations are
-computed once for all that share them, and of layouts that differ only in what they keep for
-backward the slower ones are not priced.
+computed once for all that share them, and of layouts that differ only in what a rank keeps (ZeRO,
+recomputation, sequence parallelism) those are not priced that another one is sure to beat.
 
 A device's memory is not all a program's. The formulas leave out the CUDA context, buffers of the
 communication library, workspaces of the products and fragmentation, so a layout may fill 0.9 of it:
 the course's assumption, to be changed by whoever has measured.
 
-Seconds are predictions, as good as step_time.py's residuals on published runs.
+Seconds are predictions, as good as step_time.py's residuals on published runs. Activations are
+those of the course's own layer, which keeps more than one whose norms and activation functions are
+fused: a layout that is refused for them here may have run elsewhere.
 """
 
 from dataclasses import replace
-from operator import add, attrgetter
+from operator import add, attrgetter, itemgetter
 from typing import Any
 
 from labkit.cost.architecture import Architecture
 from labkit.cost.candidates import (
     Job,
+    Kept,
     as_quick,
     axes_refusal,
     kept_choices,
@@ -30,10 +33,10 @@ from labkit.cost.candidates import (
     zero_choices,
 )
 from labkit.cost.cluster import Cluster
-from labkit.cost.fullest_rank import FullestRank, Held, fullest
+from labkit.cost.fullest_rank import FullestRank, Held
 from labkit.cost.layout import Layout
 from labkit.cost.memory import MIXED, Recipe, TrainingMemory
-from labkit.cost.ranking import Candidate, Ranking
+from labkit.cost.ranking import Candidate, Needless, Ranking
 from labkit.cost.step_time import step_time
 
 __all__ = ["USABLE", "Candidate", "Ranking", "answer", "best_plan", "plan"]
@@ -76,7 +79,7 @@ def plan(
         num_devices=num_devices,
         budget_bytes=search.budget_bytes,
         fitting=tuple(sorted(search.fitting, key=_order)),
-        needless=tuple(search.needless),
+        unpriced=tuple(search.needless),
         too_large=tuple(sorted(search.too_large, key=attrgetter("needed_bytes"))),
         refused=tuple(search.refused),
     )
@@ -120,7 +123,7 @@ class _Search:
         self.budget_bytes = budget_bytes
         self.rank = FullestRank(job.architecture, seq_len=job.seq_len, recipe=recipe)
         self.fitting: list[Candidate] = []
-        self.needless: list[Candidate] = []
+        self.needless: list[Needless] = []
         self.too_large: list[Candidate] = []
         self.refused: list[Candidate] = []
 
@@ -148,35 +151,34 @@ class _Search:
     ) -> None:
         """All layouts with these micro-batches and chunks besides."""
         totals = {zero: [each.total_bytes for each in held[zero]] for zero in held}
-        fitting: dict[int, list[Layout]] = {zero: [] for zero in held}
-        missed: list[tuple[int, Layout, list[int]]] = []
+        fitting: list[Layout] = []
+        missed: list[tuple[int, Kept, Held, int]] = []
         for choice in choices:
-            layout = _layout(axes, schedule, choice, 0)
-            kept = self.rank.activation_bytes(layout)
+            any_zero = _layout(axes, schedule, Kept(*choice, 0))
+            activations = self.rank.activation_bytes(any_zero)
             for zero, of_ranks in totals.items():
-                if zero:
-                    layout = _layout(axes, schedule, choice, zero)
-                missing = max(map(add, of_ranks, kept)) - self.budget_bytes
-                if missing > 0:
-                    missed.append((missing, layout, kept))
+                kept = Kept(*choice, zero)
+                needed = list(map(add, of_ranks, activations))
+                most = max(needed)
+                place = needed.index(most)
+                if most > self.budget_bytes:
+                    missed.append((most, kept, held[zero][place], activations[place]))
+                elif quick := next((each for each in fitting if as_quick(each, kept)), None):
+                    self.needless.append(
+                        Needless(quick, kept, held[zero][place], activations[place])
+                    )
                 else:
-                    self._fits(layout, fullest(held[zero], kept), fitting[zero])
+                    layout = _layout(axes, schedule, kept)
+                    self._price(layout, held[zero][place].keeping(activations[place]))
+                    fitting.append(layout)
         if missed:
-            _, layout, kept = min(missed, key=lambda each: each[0])
-            memory = fullest(held[layout.zero], kept)
+            _, kept, of_rank, activation_bytes = min(missed, key=itemgetter(0))
+            layout, memory = _layout(axes, schedule, kept), of_rank.keeping(activation_bytes)
             self.too_large.append(self.candidate(layout, memory, num_layouts=len(missed)))
 
-    def _fits(
-        self, layout: Layout, memory: tuple[TrainingMemory, int], others: list[Layout]
-    ) -> None:
-        """Price a layout, unless another one that differs in what is kept does no worse."""
-        for other in others:
-            if as_quick(_kept_choice(other), _kept_choice(layout)):
-                self.needless.append(self.candidate(layout, memory, instead=other))
-                return
+    def _price(self, layout: Layout, memory: tuple[TrainingMemory, int]) -> None:
         step = step_time(self.job.architecture, layout, self.cluster, self.job.seq_len)
         self.fitting.append(self.candidate(layout, memory, step=step))
-        others.append(layout)
 
     def candidate(
         self, layout: Layout, memory: tuple[TrainingMemory, int], **more: Any
@@ -190,22 +192,16 @@ class _Search:
         )
 
 
-def _kept_choice(layout: Layout) -> tuple[bool, str]:
-    return layout.sequence_parallel, layout.recompute
-
-
-def _layout(
-    axes: Layout, schedule: tuple[int, int, int], choice: tuple[bool, str], zero: int
-) -> Layout:
+def _layout(axes: Layout, schedule: tuple[int, int, int], kept: Kept) -> Layout:
     return Layout(
         dp=axes.dp,
         pp=axes.pp,
         cp=axes.cp,
         ep=axes.ep,
         tp=axes.tp,
-        zero=zero,
-        sequence_parallel=choice[0],
-        recompute=choice[1],
+        zero=kept.zero,
+        sequence_parallel=kept.sequence_parallel,
+        recompute=kept.recompute,
         micro_batch_size=schedule[0],
         num_micro_batches=schedule[1],
         chunks=schedule[2],

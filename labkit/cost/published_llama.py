@@ -22,8 +22,16 @@ _LLAMA3 = ((64, 1, 8192, 32, 430), (128, 1, 8192, 16, 400), (8, 16, 131_072, 16,
 def _llama3() -> list[Run]:
     model, runs = architecture("llama3-405b"), []
     for dp, cp, seq_len, m, tera in _LLAMA3:
-        axes = dict(dp=dp, pp=16, cp=cp, tp=8)
-        layout = Layout(**axes, zero=2, sequence_parallel=True, num_micro_batches=m, chunks=7)
+        layout = Layout(
+            dp=dp,
+            pp=16,
+            cp=cp,
+            tp=8,
+            zero=1,
+            sequence_parallel=True,
+            num_micro_batches=m,
+            chunks=7,
+        )
         flops = training_flops(model, layout.batch_size * seq_len, seq_len)
         run = Run(
             table="llama3",

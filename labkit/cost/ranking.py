@@ -2,15 +2,18 @@
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from labkit.cost.candidates import Job
+from labkit.cost.candidates import Job, Kept
+from labkit.cost.fullest_rank import Held
 from labkit.cost.layout import Layout
 from labkit.cost.memory import TrainingMemory
 from labkit.cost.step_time import StepTime
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:
     """One layout's answer.
 
@@ -20,7 +23,7 @@ class Candidate:
         memory: of the fullest pipeline rank; None where a number does not divide.
         working_bytes: that the rank has for a moment besides: what ZeRO gathers and sends.
         step: predicted; None where it does not fit, or where `instead` is no slower.
-        instead: a layout that fits with less recomputation, or with sequence parallelism.
+        instead: a layout that fits, keeps more of something else, and is no slower.
         num_layouts: that this answer stands for, where one reason holds for several.
     """
 
@@ -66,7 +69,7 @@ class Candidate:
             return self.refusal
         needs = f"needs {_gb(self.needed_bytes)} of {_gb(self.budget_bytes)} GB"
         if self.instead is not None:
-            how = f"recompute={self.instead.recompute}"
+            how = f"ZeRO {self.instead.zero}, recompute={self.instead.recompute}"
             how += ", sequence parallel" if self.instead.sequence_parallel else ""
             return f"fits: {needs}, but with {how} it fits too and is no slower"
         if self.feasible:
@@ -76,13 +79,22 @@ class Candidate:
         return f"{needs}: {part} {verb} {_gb(self.parts_bytes[part])} GB, the largest part"
 
 
+class Needless(NamedTuple):
+    """A layout that fits where `instead` does no worse; short, for there are many."""
+
+    instead: Layout
+    kept: Kept
+    held: Held
+    activation_bytes: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class Ranking:
     """Answers for the whole search space.
 
     Args:
         fitting: the fastest first.
-        needless: what fits, but recomputes more or shares less than it need, unpriced.
+        unpriced: what fits, but recomputes or shards more than it need.
         too_large: what divides but does not fit, the nearest miss first; one answer, the nearest,
             for layouts that differ in ZeRO, recomputation and sequence parallelism only.
         refused: what does not divide, one answer for all layouts on the same five axes.
@@ -92,7 +104,7 @@ class Ranking:
     num_devices: int
     budget_bytes: int
     fitting: tuple[Candidate, ...]
-    needless: tuple[Candidate, ...]
+    unpriced: tuple[Needless, ...]
     too_large: tuple[Candidate, ...]
     refused: tuple[Candidate, ...]
 
@@ -107,7 +119,20 @@ class Ranking:
 
     @property
     def num_fitting(self) -> int:
-        return len(self.fitting) + len(self.needless)
+        return len(self.fitting) + len(self.unpriced)
+
+    @property
+    def needless(self) -> Iterator[Candidate]:
+        """The unpriced layouts as answers."""
+        for each in self.unpriced:
+            memory, working_bytes = each.held.keeping(each.activation_bytes)
+            yield Candidate(
+                layout=replace(each.instead, **each.kept._asdict()),
+                budget_bytes=self.budget_bytes,
+                memory=memory,
+                working_bytes=working_bytes,
+                instead=each.instead,
+            )
 
     @property
     def num_layouts(self) -> int:

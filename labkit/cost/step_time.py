@@ -9,8 +9,9 @@ and the messages between stages where the program waits for them.
 
 Data parallelism costs what sticks out of the work that it travels behind, max(0, E − W): weights
 behind forward, gradients behind backward. ZeRO-3 gathers the weights for forward and for backward
-and scatters the gradients, in every micro-batch and behind all of them. The other stages exchange
-once a step, behind one micro-batch. A program that hides nothing waits for all of E.
+and scatters the gradients, in every micro-batch and behind all of them; ZeRO-2 scatters gradients
+so too, for it keeps none whole. The rest is exchanged once a step, behind one micro-batch. A
+program that hides nothing waits for all of E.
 
 The optimizer reads and writes OPTIMIZER_BYTES of memory a parameter of its own.
 
@@ -36,7 +37,7 @@ OPTIMIZER_BYTES = 36  # 16-bit gradient and weight; fp32 gradient, weight and mo
 DENSE_AXES, EXPERT_AXES = ("dp", "cp", "ep"), ("dp", "cp")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class StepTime:
     """Where a step's seconds go; exchanges count as far as nothing hides them.
 
@@ -169,16 +170,16 @@ def _messages_s(work: Work) -> float:
 
 def _data_s(work: Work, forward_s: float, backward_s: float) -> float:
     """Exposed seconds of weights and gradients; the arguments are one micro-batch's."""
-    software, m = work.software, work.layout.num_micro_batches
-    if work.layout.zero == 3:
-        once_s, gradients_s = m * _exchange_s(work, NUMBER_BYTES), m * _gradients_s(work)
-        before_s, forward_s, backward_s = once_s, m * forward_s, m * backward_s
-    else:
-        once_s, gradients_s = 0.0, _gradients_s(work)
-        before_s = _exchange_s(work, NUMBER_BYTES) if work.layout.zero else 0.0
-    behind_s = once_s * software.overlap_weights + gradients_s * software.overlap_gradients
-    waited_s = once_s + gradients_s - behind_s
-    before_s = max(0.0, before_s - forward_s) if software.overlap_weights else before_s
+    software, zero, m = work.software, work.layout.zero, work.layout.num_micro_batches
+    gather_s = _exchange_s(work, NUMBER_BYTES) if zero else 0.0
+    again_s = m * gather_s if zero == 3 else 0.0  # for backward
+    before_s, behind_forward_s = (again_s, m * forward_s) if zero == 3 else (gather_s, forward_s)
+    times = m if zero >= 2 else 1
+    gradients_s, backward_s = times * _gradients_s(work), times * backward_s
+    behind_s = again_s * software.overlap_weights + gradients_s * software.overlap_gradients
+    waited_s = again_s + gradients_s - behind_s
+    if software.overlap_weights:
+        before_s = max(0.0, before_s - behind_forward_s)
     return before_s + max(0.0, behind_s - backward_s) + waited_s
 
 

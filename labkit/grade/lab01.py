@@ -1,17 +1,17 @@
 """Lab 01, the price of everything: its exercises.
 
-| exercises            | oracle                           | what the program did             |
-| -------------------- | -------------------------------- | -------------------------------- |
-| num_parameters       | the instantiated model           | -                                |
-| forward_flops        | torch's FLOP counter             | -                                |
-| activation_bytes     | what autograd saves of a layer   | -                                |
-| kv_bytes             | a cache that a model has filled  | -                                |
-| state_gib            | the instantiated model           | -                                |
-| roofline             | exact times of bytes and FLOPs   | -                                |
-| rows_needed          | rows counted up one by one       | -                                |
-| choose_segments      | every way to cut the layers      | -                                |
-| run_segments, suspect | the plain run                   | layers run again, bytes held     |
-| predict_loss         | laws that records were made from | how it follows size and text     |
+| exercises             | oracle                           | what the program did         |
+| --------------------- | -------------------------------- | ---------------------------- |
+| num_parameters        | the instantiated model           | -                            |
+| forward_flops         | torch's FLOP counter             | -                            |
+| activation_bytes      | what autograd saves of a layer   | -                            |
+| kv_bytes              | a cache that a model has filled  | -                            |
+| state_gib             | the instantiated model           | -                            |
+| roofline              | exact times of bytes and FLOPs   | -                            |
+| rows_needed           | rows counted up one by one       | -                            |
+| choose_segments       | every way to cut the layers      | -                            |
+| run_segments, suspect | the plain run                    | layers run again, bytes held |
+| predict_loss          | laws that records were made from | how it follows size and text |
 
 What runs on the ranks is in lab01_run_ranks.py.
 """

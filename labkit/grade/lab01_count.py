@@ -188,6 +188,7 @@ def state_causes(q: Question) -> Causes:
         "part_gigabytes": {k * n / GB for k in part},
         "more_gigabytes": {k * n / GB for k in more},
         "count": {STATE_BYTES * count / GIB for count in other},
+        "count_gigabytes": {STATE_BYTES * count / GB for count in other},
     }
 
 
@@ -222,10 +223,12 @@ def _close(key: str, got: Any, expected: float, causes: Causes, told: dict[str, 
 
     if not near(expected):
         cause = next((name for name, value in causes.items() if near(value)), "values")
-        raise CheckFailed(f"{key}.{cause}", expected=_shown(expected), got=_shown(got), **told)
+        raise CheckFailed(
+            f"{key}.{cause}", expected=shown_number(expected), got=shown_number(got), **told
+        )
 
 
-def _shown(number: float) -> str:
+def shown_number(number: float) -> str:
     """With all digits where it is whole, else six of them."""
     whole = number == number and abs(number) < 1e18 and number == int(number)
     return f"{int(number):,}" if whole else f"{number:.6g}"

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from labkit.grade.check import CheckFailed, Learner
-from labkit.grade.lab01_count import answer_all
+from labkit.grade.lab01_count import answer_all, shown_number
 from labkit.measure.events import Compute
 from labkit.measure.log import EventLog
 
@@ -220,5 +220,5 @@ def _near(key: str, got: Any, expected: Any, causes: dict[str, Any], told: dict[
         raise CheckFailed("run.type", expected="a number", got=type(got).__name__)
     if not isclose(got, expected, rel_tol=CLOSE):
         cause = next((n for n, v in causes.items() if isclose(got, v, rel_tol=CLOSE)), "values")
-        shown = {"expected": f"{float(expected):.8g}", "got": f"{got:.8g}"}
+        shown = {"expected": shown_number(float(expected)), "got": shown_number(got)}
         raise CheckFailed(f"{key}.{cause}", **shown, **told)

@@ -95,7 +95,8 @@ def _seen(key: str, learner: Learner, cases: Sequence[Case]) -> list[dict[str, A
     except CheckFailed as failure:
         error = str(failure.values.get("error", ""))
         if "the first run saved" in error or "CheckpointError" in error:
-            raise CheckFailed(f"{key}.second_run", error=error.splitlines()[0]) from None
+            told = error.splitlines()[0].rstrip(".")
+            raise CheckFailed(f"{key}.second_run", error=told) from None
         raise
 
 
@@ -109,7 +110,7 @@ def _judge_layers(key: str, case: Case, got: dict[str, Any]) -> None:
         raise CheckFailed(f"{key}.never", **told)
     if len(set(again)) < len(again):
         raise CheckFailed(f"{key}.often", **told)
-    if last & set(again):
+    if last <= set(again):
         raise CheckFailed(f"{key}.last", **told)
     raise CheckFailed(f"{key}.again", **told)
 

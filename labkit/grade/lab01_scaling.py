@@ -18,7 +18,7 @@ import torch.distributed as dist
 from labkit.cost.scaling_laws import Record, ScalingLaw
 from labkit.grade.check import CheckFailed, Learner
 
-CLOSE = 0.01  # relative; a grid of exponents 0.02 apart is within 0.004 on these laws
+CLOSE = 0.02  # relative; a grid of exponents 0.02 apart is within 0.01 on these laws
 SAME = 1e-6
 TIMEOUT_S = 15.0  # of six fits at most
 ENDLESS = (1e40, 1e40)
@@ -50,16 +50,13 @@ class Set:
 
     def __str__(self) -> str:
         largest = max(n for n, _ in SIZES[self.sizes])
-        return (
-            f"{self.sizes} of up to {largest:.3g} parameters, asked for {self.size:.3g} parameters "
-            f"and {self.tokens:.3g} tokens"
-        )
+        return f"{self.sizes} of up to {largest:.3g} parameters"
 
 
 SETS = (
     Set(
         sizes="six runs",
-        law=ScalingLaw(E=1.0, A=30.0, B=60.0, alpha=0.34, beta=0.28),
+        law=ScalingLaw(E=1.0, A=80.0, B=90.0, alpha=0.42, beta=0.3),
         size=6e6,
         tokens=24e6,
     ),
@@ -95,7 +92,7 @@ RECORDS: tuple[Record, ...] = (
     (923008, 1638400, 2.6669),
 )
 MINI: Record = (5640448, 3276800, 2.28)
-MINI_CLOSE = 0.05  # relative: fits of all five numbers are 3 to 4 % too low
+MINI_CLOSE = 0.07  # relative: fits of all five numbers are 3 to 6 % too low
 
 
 def predict_all(

@@ -27,7 +27,7 @@ def cases() -> list[Question]:
     """Equal layers, unequal ones, one layer, budgets met exactly, and some that nothing fits."""
     equal = [[10] * 8, [10] * 12, [7] * 5, [9]]
     found: list[Question] = [
-        *((equal[0], 2, budget) for budget in (80, 44, 32, 26, 24, 23, 21, 17)),
+        *((equal[0], 2, budget) for budget in (85, 80, 44, 32, 26, 24, 23, 21, 17)),
         *((equal[1], 1, budget) for budget in (120, 61, 60, 45, 40, 38)),
         *((equal[2], 7, budget) for budget in (35, 34, 28, 27, 7)),
         (equal[3], 4, 9),
@@ -72,6 +72,10 @@ def check_choose_segments(learner: Learner) -> Iterator[str]:
         _judge_peak(got, layers, boundary, budget, told, least is None)
         again = len(layers) - got[-1]
         if least is not None and again > least:
+            if again == fewest_again(layers, boundary, budget - 1):
+                raise CheckFailed(
+                    "lab01.choose_segments.exactly", expected=least, again=again, **told
+                )
             raise CheckFailed("lab01.choose_segments.again", expected=least, again=again, **told)
     yield from ("budget", "fewest", "unequal", "impossible")
 

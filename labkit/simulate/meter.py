@@ -12,27 +12,19 @@ A storage counts once, from the operation that makes it until it is gone, with t
 shrunk by `resize_(0)` counts 0. What a kernel allocates for itself is not seen, and neither is what
 an allocator rounds up or leaves unused between blocks. Real and fake tensors are metered alike.
 
-| category    | what it is                                                                  |
-| ----------- | --------------------------------------------------------------------------- |
-| parameters  | of the module, as they are between steps                                    |
-| gradients   | `.grad` at the end of backward, or when the optimizer looks at it           |
-| optimizer   | what the optimizer keeps, and what it updates that is no module's parameter |
-| activations | what autograd keeps for backward, and what is made again for it             |
-| in flight   | the rest: weights gathered for a while, gradients on their way, messages    |
+Categories are those of holding.py. What a storage is may show only after the moment at which it
+counts most: a sum of gradients is in nobody's `.grad` before the optimizer steps. So a moment is
+kept as a list of storages, and sorted into categories when the step is over.
 
-What a storage is may show only after the moment at which it counts most: a sum of gradients is in
-nobody's `.grad` before the optimizer steps. So a moment is kept as a list of storages, and sorted
-into categories when the step is over.
-
-Two moments are kept: the one with most bytes, and the end of the last backward. ZeRO's table is
-about the second.
+Two moments are stored: the one with most bytes, and the end of the last backward. ZeRO's table is
+about the second. Beside them, `most_kept_bytes` is the most that autograd kept at any time, without
+what recomputation makes again: what labkit.cost calls activation bytes.
 """
 
 import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -41,32 +33,10 @@ from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
-CATEGORIES = ("parameters", "gradients", "optimizer", "activations", "in flight")
+from labkit.simulate.holding import CATEGORIES, LASTING, Holding
+
 UNKNOWN = -1  # number of a storage that was made elsewhere
 VIEWS = {torch.ops.aten.select.int, torch.ops.aten.unbind.int}  # often called, and make nothing
-LASTING = CATEGORIES[:3]  # told by their owner; autograd's use of them changes nothing
-
-
-@dataclass(frozen=True, kw_only=True)
-class Holding:
-    """Bytes of one rank at one moment.
-
-    Args:
-        phase: "forward", "backward" or "update".
-        by_category: bytes, in the order of CATEGORIES.
-    """
-
-    phase: str
-    by_category: dict[str, int]
-
-    @property
-    def total_bytes(self) -> int:
-        return sum(self.by_category.values())
-
-    @property
-    def state_bytes(self) -> int:
-        """Parameters, gradients and optimizer state."""
-        return sum(self.by_category[category] for category in LASTING)
 
 
 class Meter(TorchDispatchMode):
@@ -75,12 +45,13 @@ class Meter(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.live_bytes = 0
-        self.most_activation_bytes = 0
+        self.most_kept_bytes = 0
         self._numbers = count()
         self._known: dict[int, int] = {}  # address of a storage: its number
         self._live: dict[int, int] = {}  # number: bytes
         self._category: dict[int, str] = {}  # number: what has shown so far
-        self._activation_bytes = 0
+        self._kept: set[int] = set()  # by autograd, for backward
+        self._kept_bytes = 0
         self._moments: dict[str, tuple[str, dict[int, int]]] = {}
         self._peak_bytes = 0
         self._peak_is_now = False  # nothing has been freed since
@@ -101,7 +72,7 @@ class Meter(TorchDispatchMode):
         self._look()
         self._moments.clear()
         self._updating = False
-        self._peak_bytes, self.most_activation_bytes = 0, self._activation_bytes
+        self._peak_bytes, self.most_kept_bytes = 0, self._kept_bytes
         with self, saved_tensors_hooks(self._pack, _unpack):
             yield
         self._keep_peak()
@@ -171,6 +142,7 @@ class Meter(TorchDispatchMode):
     def _gone(self, key: int, number: int) -> None:
         self._set(number, 0)
         del self._live[number]
+        self._kept.discard(number)
         if self._known.get(key) == number:
             del self._known[key]
 
@@ -181,14 +153,14 @@ class Meter(TorchDispatchMode):
             self._keep_peak()
         self._live[number] = size
         self.live_bytes += more
-        if self._category.get(number) == "activations":
-            self._count_activation(more)
+        if number in self._kept:
+            self._count_kept(more)
         if self.live_bytes > self._peak_bytes:
             self._peak_bytes, self._peak_is_now = self.live_bytes, True
 
-    def _count_activation(self, more: int) -> None:
-        self._activation_bytes += more
-        self.most_activation_bytes = max(self.most_activation_bytes, self._activation_bytes)
+    def _count_kept(self, more: int) -> None:
+        self._kept_bytes += more
+        self.most_kept_bytes = max(self.most_kept_bytes, self._kept_bytes)
 
     def _keep_peak(self) -> None:
         """Before something is freed: the storages of the highest moment so far."""
@@ -213,7 +185,8 @@ class Meter(TorchDispatchMode):
         is_new = number in self._live and number not in self._category
         if is_new and not isinstance(base, nn.Parameter):
             self._category[number] = "activations"
-            self._count_activation(self._live[number])
+            self._kept.add(number)
+            self._count_kept(self._live[number])
         return tensor.detach()  # a result holds its graph, and so would for ever hold itself
 
     def _look(self) -> None:
@@ -235,8 +208,9 @@ class Meter(TorchDispatchMode):
         for tensor in tensors:
             number = self._known.get(tensor.untyped_storage()._cdata)
             if number is not None and self._category.get(number) not in LASTING:
-                if self._category.get(number) == "activations":
-                    self._activation_bytes -= self._live[number]
+                if number in self._kept:
+                    self._kept.remove(number)
+                    self._count_kept(-self._live[number])
                 self._category[number] = category
 
     def _holding(self, moment: str) -> Holding:

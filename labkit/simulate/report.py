@@ -10,7 +10,8 @@ from labkit.cost.cluster import Cluster
 from labkit.cost.utilization import mfu
 from labkit.measure.ledger import CommLedger
 from labkit.measure.timeline import Timeline
-from labkit.simulate.meter import CATEGORIES
+from labkit.measure.virtual import MESSAGES
+from labkit.simulate.holding import CATEGORIES
 from labkit.simulate.run import Job, RankRun
 
 GB = 10**9
@@ -38,7 +39,7 @@ def report(job: Job, runs: Sequence[RankRun], timeline: Timeline, cluster: Clust
 def memory_table(run: RankRun) -> str:
     """Bytes by category at the end of the last backward, and at the fullest moment."""
     moments = run.held, run.peak
-    rows = [("GB held", "end of backward", f"peak, in {run.peak.phase}")]
+    rows: list[tuple[str, ...]] = [("GB held", "end of backward", f"peak, in {run.peak.phase}")]
     for category in CATEGORIES:
         sizes = [moment.by_category[category] for moment in moments]
         rows.append((category, *(f"{size / GB:,.3f}" for size in sizes)))
@@ -47,26 +48,50 @@ def memory_table(run: RankRun) -> str:
 
 
 def traffic_table(ledger: CommLedger) -> str:
-    """Calls and bytes of each group and operation, by the ledger; groups of one are left out.
+    """Exchanges, calls and bytes of each group and operation, by the ledger.
 
-    An exchange is one collective, one message along pp, or the N−1 messages with which labkit's
-    reduce-scatters and all-gathers go to, or round, the other ranks of a group.
+    Groups of one rank are left out: nothing is sent there.
     """
-    rows = [("group", "operation", "ranks", "exchanges", "calls", "GB sent")]
+    rows: list[tuple[str, ...]] = [
+        ("group", "operation", "ranks", "exchanges", "calls", "GB sent", "GB received")
+    ]
     kinds = {(c.axis, c.operation): len(c.ranks) for c in ledger.ops if len(c.ranks) > 1}
     for (axis, operation), size in sorted(kinds.items()):
         calls = ledger.count(operation, axis)
-        num_exchanges = calls
-        if operation in ("send", "recv") and axis != "pp":
-            num_exchanges = calls // (size - 1)
-        sent = f"{ledger.bytes_sent(operation, axis) / GB:,.3f}"
-        rows.append((axis, operation, str(size), f"{num_exchanges:,}", f"{calls:,}", sent))
+        numbers = (
+            f"{size:,}",
+            f"{_exchanges(calls, operation, axis, size):,}",
+            f"{calls:,}",
+            f"{ledger.bytes_sent(operation, axis) / GB:,.3f}",
+            f"{ledger.bytes_received(operation, axis) / GB:,.3f}",
+        )
+        rows.append((axis, operation, *numbers))
     return _table(rows, left=2) if kinds else "Nothing is sent: every group has one rank."
+
+
+def num_exchanges(ledger: CommLedger, axis: str) -> int:
+    """A collective, a message along pp, or N−1 messages to, or round, the other ranks of a group.
+
+    labkit's reduce-scatters and all-gathers of shards are such messages. What is received counts
+    with what is sent.
+    """
+    kinds = {c.operation: len(c.ranks) for c in ledger.ops if c.axis == axis}
+    kinds.pop("recv", None)
+    return sum(
+        _exchanges(ledger.count(operation, axis), operation, axis, size)
+        for operation, size in kinds.items()
+    )
+
+
+def _exchanges(calls: int, operation: str, axis: str, size: int) -> int:
+    return calls // (size - 1) if operation in MESSAGES and axis != "pp" else calls
 
 
 def time_table(timeline: Timeline) -> str:
     """Where the virtual time of each stage goes."""
-    rows = [("virtual seconds", "compute", "communication", "waiting", "hidden behind compute")]
+    rows: list[tuple[str, ...]] = [
+        ("virtual seconds", "compute", "communication", "waiting", "hidden behind compute")
+    ]
     for stage, rank in enumerate(timeline.ranks):
         times = (
             rank.compute_s,

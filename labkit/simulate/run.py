@@ -31,7 +31,8 @@ from labkit.measure.ledger import CommLedger
 from labkit.measure.log import EventLog
 from labkit.model.config import PRESETS, ModelConfig
 from labkit.model.transformer import Transformer
-from labkit.simulate.meter import Holding, Meter
+from labkit.simulate.holding import Holding
+from labkit.simulate.meter import Meter
 from labkit.simulate.world import fake_world
 
 PRECISIONS = {"mixed": torch.bfloat16, "fp32": torch.float32}
@@ -87,7 +88,7 @@ class RankRun:
         events: the log's, for replay.
         held: at the end of the last backward.
         peak: at the moment with most bytes.
-        most_activation_bytes: at the moment with most of these.
+        most_kept_bytes: by autograd for backward, at the moment with most of these.
     """
 
     rank: int
@@ -95,7 +96,7 @@ class RankRun:
     events: list[Event]
     held: Holding
     peak: Holding
-    most_activation_bytes: int
+    most_kept_bytes: int
 
     @property
     def flops(self) -> float:
@@ -176,7 +177,7 @@ def run_rank(
         events=log.events,
         held=meter.held(),
         peak=meter.peak(),
-        most_activation_bytes=meter.most_activation_bytes,
+        most_kept_bytes=meter.most_kept_bytes,
     )
 
 

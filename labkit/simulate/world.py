@@ -18,6 +18,7 @@ Cost: about 0.05 ms a torch operation. The shortcuts below do what FakeTensorMod
 search; 1,024 ranks that send shard by shard make half a million messages a step.
 """
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -55,7 +56,9 @@ def fake_world(world_size: int, rank: int) -> Iterator[TorchDispatchMode]:
     try:
         # Tables of positions and the like may be built outside: they are read as if they were fake.
         mode = FakeTensorMode(allow_non_fake_inputs=True)
-        with _plain_waits(), mode, _Answers(mode) as answers:
+        with _plain_waits(), warnings.catch_warnings(), mode, _Answers(mode) as answers:
+            # copy.deepcopy of a parameter asks where its numbers are; it does not go there.
+            warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
             yield answers
     finally:
         dist.destroy_process_group()
@@ -63,13 +66,13 @@ def fake_world(world_size: int, rank: int) -> Iterator[TorchDispatchMode]:
 
 @contextmanager
 def _plain_waits() -> Iterator[None]:
-    """Let go of the fake handles' own `wait`: it hides that of all handles, which logs listen to."""
+    """Without the fake handles' own `wait`, which hides that of all handles: logs listen to it."""
     own = FakeWork.wait
     del FakeWork.wait
     try:
         yield
     finally:
-        FakeWork.wait = own
+        setattr(FakeWork, "wait", own)  # noqa: B010 (the stub calls it a method)
 
 
 class _Answers(TorchDispatchMode):

@@ -27,7 +27,7 @@ from labkit.viz.choices import Setting, choices
 from labkit.viz.frames import picture_html
 from labkit.viz.memory import ACTIVATIONS, GRADIENTS, OPTIMIZER, PARAMETERS
 from labkit.viz.schedule_svg import address
-from labkit.viz.style import INK, PAPER
+from labkit.viz.style import INK
 from labkit.viz.words import word
 
 OPTIMIZER_BYTES = {"adamw": 8, "momentum": 4, "adamw8": 2}
@@ -40,7 +40,7 @@ PARTS = (
     ("optimizer_bytes", "optimizer", OPTIMIZER),
     ("activation_bytes", "activations", ACTIVATIONS),
 )
-LEFT, RIGHT, WIDTH, TOP, ROW, BAR = 250, 170, 1000, 66, 50, 34  # units of the picture
+LEFT, RIGHT, WIDTH, TOP, ROW, BAR = 238, 120, 800, 66, 50, 34  # units of the picture
 
 
 def recipe_of(precision: str, optimizer: str) -> Recipe:
@@ -93,15 +93,14 @@ def bars_svg(held: Mapping[tuple[int, str], TrainingMemory], device: Device) -> 
                 parts.append(f'<rect x="{x:.0f}" y="{y}" width="{wide:.0f}" {_fill(colour)}/>')
             x += wide
         weight = "bold" if memory.total_bytes <= budget else "normal"
-        words.append(_text(x + 8, y + 24, in_gigabytes(memory.total_bytes), weight=weight))
+        words.append(_text(WIDTH, y + 24, in_gigabytes(memory.total_bytes), "end", weight))
     parts.append(f'<path d="M{line:.0f} {TOP - 12}V{bottom}" {dash}/>')
     told = word("calculator.budget", device=device.name, text=in_gigabytes(budget))
     words.append(_text(max(LEFT, min(line, WIDTH - 130)), bottom + 26, told, "middle"))
     size = f'viewBox="0 0 {WIDTH} {bottom + 38}" width="{WIDTH}" height="{bottom + 38}"'
-    rim = f'stroke="{PAPER}" stroke-width="6" paint-order="stroke"'
-    group = f"<g {rim}>{''.join(words)}</g>"
     font = 'font-family="sans-serif" font-size="24"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} {font}>{"".join(parts)}{group}</svg>'
+    drawn = "".join(parts + words)
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} {font}>{drawn}</svg>'
 
 
 def calculator_label(
@@ -198,8 +197,8 @@ def _legend() -> str:
     for _, name, colour in PARTS:
         parts.append(f'<rect x="{x}" y="4" width="24" {_fill(colour, 24)}/>')
         text = word(f"memory.{name}")
-        parts.append(_text(x + 32, 24, text))
-        x += 64 + 13 * len(text)
+        parts.append(_text(x + 30, 24, text))
+        x += 50 + 12 * len(text)
     return "".join(parts)
 
 

@@ -42,6 +42,14 @@ TERMS = {
     "ring": "环",
 }
 
+# What chapter 1 must show, computed by its cells or read from records: never typed.
+CHAPTER_1 = (
+    *("1,129 GB", "70.55 billion parameters, 69.50 are in products", "417 GFLOP a token", "423"),
+    *("120.0 / 31.4 / 16.6 / 1.9 GB a rank", "144.0 KiB", "320.0 KiB", "504.0 KiB", "68.6 KiB"),
+    *("32 GB in fp32, 16 GB in fp16, 16 GB in bf16, 8 GB in fp8, 8 GB in int8", "93, not 20"),
+    *("figure and got 18", "recomputation: 175B selective", "zero3-and-3d: ZeRO-3 530B on 2240"),
+)
+
 
 @pytest.fixture(scope="module")
 def soups(html) -> dict[Path, BeautifulSoup]:
@@ -141,3 +149,16 @@ def test_first_page_tells_when_it_needs_a_network(soups, html):
     text = soups[html / "book" / "index.html"].get_text()
     complete = (html / "_static" / "vendor" / "mathjax").is_dir()
     assert ("built without" in text) != complete
+
+
+def test_chapter_1_shows_the_numbers_that_it_must(soups, html):
+    soup = soups[html / "book" / "part1" / "01_one_gpu.html"]
+    text = " ".join(soup.get_text().split())
+    assert [number for number in CHAPTER_1 if number not in text] == []
+
+
+def test_chapter_1_names_no_number_that_its_cells_did_not_make():
+    source = (BOOK / "part1" / "01_one_gpu.md").read_text()
+    prose = re.sub(r"^(```|````).*?^\1$", "", source, flags=re.DOTALL | re.MULTILINE)
+    for typed in ("417", "423", "1,129", "70.55", "93", "31.4", "16.6", "42.1", "34.6"):
+        assert not re.search(rf"(?<![\d.,]){re.escape(typed)}(?![\d,]|\.\d)", prose), typed

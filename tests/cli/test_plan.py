@@ -36,7 +36,7 @@ def test_the_table_is_the_rankings():
     found = ranking()
     lines = done.output.splitlines()
     assert lines[1] == "a step: 32 sequences of 8,192 = 262,144 tokens"
-    assert lines[2] == "memory: a layout may fill 72.0 of 80.0 GB"
+    assert lines[2] == "memory: a layout may fill 72.0 of 80.0 GB; layers are the course's own"
     assert lines[4].startswith("predicted, the fastest first (efficiency fitted on ")
     assert lines[5].split()[:3] == ["dp", "pp", "tp"]
     assert lines[9] == ""  # three rows

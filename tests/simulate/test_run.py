@@ -46,7 +46,7 @@ def test_a_fake_rank_does_and_holds_what_a_real_one_does(name, real):
         assert fake.flops == true.flops > 0
         assert fake.held == true.held
         assert fake.peak == true.peak
-        assert fake.most_activation_bytes == true.most_activation_bytes > 0
+        assert fake.most_kept_bytes == true.most_kept_bytes > 0
         for rank in peers(plan, stage):
             assert real[name][rank].flops == true.flops
             assert kinds(real[name][rank]) == kinds(true)
@@ -66,9 +66,7 @@ def kinds(run):
 
 def peers(plan, stage):
     """All ranks of a stage."""
-    return [
-        (dp * plan.pp + stage) * plan.tp + tp for dp in range(plan.dp) for tp in range(plan.tp)
-    ]
+    return [(dp * plan.pp + stage) * plan.tp + tp for dp in range(plan.dp) for tp in range(plan.tp)]
 
 
 # 36 layers of width 4096 would take half a minute each: 4 of them have the same bytes a parameter.
@@ -92,10 +90,10 @@ def test_zeros_table_of_bytes_a_parameter_on_64_ranks(stage):
     [run] = simulate(Job(config=NARROW, plan=plan, seq_len=4, bucket_bytes=64 * 2**20))
     a_parameter = run.held.state_bytes / num_parameters(Architecture.of(NARROW))
     assert 7.5 * a_parameter == pytest.approx(PAPER_GB[stage], rel=0.03)
-    assert run.held.by_category["activations"] == 0
+    assert run.held.by_category["activations"] <= 4  # the number that scales the loss
 
 
-def test_the_order_of_words_changes_nothing_and_runs_repeat():
+def test_a_run_repeats_to_the_last_byte():
     first, second = (simulate(job("dp x tp"))[0] for _ in range(2))
     assert calls(first) == calls(second)
     assert first.events == second.events

@@ -1,4 +1,4 @@
-"""expect: lab01.choose_segments.again
+"""expect: lab01.choose_segments.exactly
 
 Strictly under the budget.
 """

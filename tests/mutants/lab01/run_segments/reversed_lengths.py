@@ -1,4 +1,4 @@
-"""expect: lab01.run_segments.last
+"""expect: lab01.run_segments.again
 
 Lengths are taken from behind.
 """

@@ -11,7 +11,7 @@ t tensor-parallel ranks, with L layers here and m micro-batches:
 | pp   | S to the next rank, and as much to the one before   | gradient of a tied embedding  |
 | dp   | ZeRO 2: a reduce-scatter; 3: and two gathers        | 0: all-reduce; 1: scatter and |
 |      |                                                     | gather; 2: gather             |
-| cp   | L(cp−1) messages of K and V, twice as much back     |                               |
+| cp   | L(cp−1) messages of K and V; twice as many back     |                               |
 | ep   | 4 all-to-alls a layer of experts                    |                               |
 
 Under sequence parallelism an all-reduce is a reduce-scatter and a gather, and a region that was
@@ -19,15 +19,16 @@ entered gathers again in backward; a pipeline's boundary is S/t. Scalars come on
 scored tokens over dp, the loss over dp and pp, and a norm to clip by.
 
 dp, pp, tp and kv are what labkit.compose.parallelize sends; gradients of gains go as the optimizer
-sees them, in fp32. cp and ep are formulas, compared with no run yet: tokens are spread evenly over
-experts; gradients of K and V travel with them; the MLP of an expert enters and leaves its tp group
-as that of a dense layer does.
+sees them, in fp32. cp is labkit.parallel.context's ring, whose gradients of K and V are in fp32 at
+least. ep is a formula, compared with no run yet: tokens are spread evenly over experts, and the MLP
+of an expert enters and leaves its tp group as that of a dense layer does.
 
 Sources: sharding.py's and pipeline.py's; Liu et al., "Ring Attention", arXiv 2310.01889, section 3;
 Lepikhin et al., "GShard", arXiv 2006.16668, section 3.2.
 """
 
 from labkit.cost.architecture import Architecture
+from labkit.cost.context import ContextShape, context_traffic
 from labkit.cost.layout import Layout
 from labkit.cost.layout_memory import BUCKET_BYTES, cut_numels
 from labkit.cost.pipeline import loop_bytes_sent
@@ -188,10 +189,18 @@ class _Job:
         return all_reduce_traffic(self.number_bytes * numbers, tp // model.num_kv_heads)
 
     def _ring(self, forwards: int) -> Traffic:
-        """K and V of this rank's tokens go round; in backward with their gradients."""
-        kv_bytes = 2 * self.number_bytes * self.tokens * self._kv_heads() * self.model.head_dim
-        gather = all_gather_traffic(kv_bytes, self.layout.cp)  # as many messages, as many bytes
-        return gather * forwards + all_gather_traffic(2 * kv_bytes, self.layout.cp)
+        """Ring attention: K and V go round, in backward with their gradients behind them."""
+        shape = ContextShape(
+            batch_size=self.layout.micro_batch_size,
+            num_heads=self.model.num_heads // self.layout.tp,
+            num_kv_heads=self._kv_heads(),
+            seq_len=self.tokens // self.layout.micro_batch_size * self.layout.cp,
+            head_dim=self.model.head_dim,
+            cp=self.layout.cp,
+            number_bytes=self.number_bytes,
+        )
+        forward, backward = context_traffic(shape, "ring")
+        return forward * forwards + backward
 
     def _all_to_all(self) -> Traffic:
         """Each token to top_k experts, or back: all but the share that stays."""

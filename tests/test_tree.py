@@ -23,7 +23,7 @@ PHRASES = {  # what has no docstring
     "labkit/bench": "measurements beside peers",
     "labkit/cli": "the commands of `python -m labkit`",
     "labkit/comm": "torch.distributed made readable",
-    "labkit/compose": "strategies put together on the course's model, its checkpoints, and resharding",
+    "labkit/compose": "strategies put together on the course's model, and its checkpoints",
     "labkit/cost": "formulas: bytes, FLOPs, seconds, prices, and the planner",
     "labkit/grade": "checks, points and feedback of the labs",
     "labkit/grade/messages": "what a failed check says, and hints",

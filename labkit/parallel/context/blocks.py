@@ -8,8 +8,8 @@
 What is kept for backward is out and lse of all keys together. With them each block's gradients can
 be computed by themselves, from scores that are computed again:
 
-    p = exp(s - lse)      ds = p (dout v^T - sum(dout out)) / sqrt(d)
-    dq = ds k             dk = ds^T q             dv = p^T dout
+    p = exp(s - lse)      ds = p (d_out v^T - sum(d_out out)) / sqrt(d)
+    dq = ds k             dk = ds^T q             dv = p^T d_out
 
 Blocks that the causal mask hides are left out; a block of a chunk with itself is computed whole,
 and half of it masked. Sums are kept in fp32 at least.
@@ -110,12 +110,12 @@ def gradients(
             queries, keys = q[..., rows, :], kv[..., columns, :]
             scores = _scores(queries, keys[0], causal and i == j)  # [B, K, G, c, c]
             p = scores.sub(_finite(result.lse[..., rows]).unsqueeze(-1)).exp()
-            dout = grad[..., rows, :]  # [B, K, G, c, d]
-            dp = _times(dout, keys[1].to(dout.dtype).mT)  # [B, K, G, c, c]
+            d_out = grad[..., rows, :]  # [B, K, G, c, d]
+            dp = _times(d_out, keys[1].to(d_out.dtype).mT)  # [B, K, G, c, c]
             ds = p * (dp - delta[..., rows].unsqueeze(-1)) * q.shape[-1] ** -0.5
             dq[..., rows, :] += _times(ds, keys[0].to(ds.dtype))
             dkv[0, ..., columns, :] += ds.flatten(2, 3).mT @ queries.to(ds.dtype).flatten(2, 3)
-            dkv[1, ..., columns, :] += p.flatten(2, 3).mT @ dout.flatten(2, 3)
+            dkv[1, ..., columns, :] += p.flatten(2, 3).mT @ d_out.flatten(2, 3)
     return dq, dkv
 
 

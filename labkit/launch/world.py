@@ -48,6 +48,7 @@ GRACE_S = 0.2  # after a failure, for one that came before it and is told later
 ECHO_GRACE_S = 1.0  # after the complaint of a lost peer, for the loss itself
 EXIT_S = 2.0  # for ranks that have returned, to leave by themselves
 FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
+OURS = "labkit/launch/rank.py"  # calls the user's function
 _STARTING = threading.Lock()  # the fork server and __main__ belong to the whole process
 
 
@@ -110,7 +111,9 @@ class World:
             with suppress(ProcessLookupError):
                 os.kill(self._pid(rank), signal.SIGUSR1)
         deadline = time.monotonic() + 1.0  # a stopped process never answers
-        while time.monotonic() < deadline and not all(map(self._stack_text, running)):
+        while time.monotonic() < deadline:
+            if all(stack_is_whole(self._stack_text(rank)) for rank in running):
+                break
             time.sleep(0.01)
         return {rank: self._stack(rank) for rank in running}
 
@@ -183,11 +186,20 @@ class World:
     def _stack(self, rank: int) -> str:
         frames = []
         for file, line, name in FRAME.findall(self._stack_text(rank)):
-            if file.endswith("labkit/launch/rank.py"):
+            if file.endswith(OURS):
                 break  # what called the user's function is ours
             text = self.orders[rank].cells.get(file, "").splitlines()[int(line) - 1 : int(line)]
             frames.append(FrameSummary(file, int(line), name, line=text[0] if text else None))
         return "".join(format_list(frames[::-1]))
+
+
+def stack_is_whole(text: str) -> bool:
+    """Whether a dump, which is written frame by frame, has all frames of the user's.
+
+    The innermost comes first, so ours stands behind them; a dump of very many ends in dots.
+    """
+    lines = text.splitlines()
+    return any(OURS in line for line in lines) or lines[-1:] == ["  ..."]
 
 
 def _death(exitcode: int | None) -> str:

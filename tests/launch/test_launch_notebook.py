@@ -84,7 +84,7 @@ def hangs(group):
     while dist.get_rank(group) == 1:
         pass
 try:
-    run_ranks(hangs, 2, timeout=2)
+    run_ranks(hangs, 2, timeout=0.5)
 except RankTimeout as error:
     print(error)
 """,
@@ -143,6 +143,6 @@ def test_the_mismatch_detector_is_on(shown):
 
 
 def test_a_hang_shows_the_cells_line(shown):
-    assert "1 of 2 ranks had not returned after 2 s" in shown["hang"]
+    assert "1 of 2 ranks had not returned after 0.5 s" in shown["hang"]
     assert "rank 0: has returned" in shown["hang"]
     assert "line 3, in hangs\n    pass" in shown["hang"] or "line 2, in hangs" in shown["hang"]

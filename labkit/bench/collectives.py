@@ -18,13 +18,13 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from labkit.bench.stats import Ratio, interleaved, row
+from labkit.bench.wire import sent_once
 from labkit.comm import collectives, handmade
 from labkit.launch import run_ranks
 
@@ -105,25 +105,9 @@ def _count_on_rank(group: dist.ProcessGroup, size_bytes: int) -> dict[str, list[
     for name, pair in PAIRS.items():
         for collective in pair:
             collective(x, group)  # connections are made on first use
-            before = _sent_by_all(group)
-            collective(x, group)
-            counted.setdefault(name, []).append((_sent_by_all(group) - before) / size_bytes)
+            sent = sent_once(partial(collective, x, group), "lo", group)
+            counted.setdefault(name, []).append(sent / size_bytes)
     return counted
-
-
-def _sent_by_all(group: dist.ProcessGroup) -> int:
-    """The counter while nobody sends: one barrier ends what was, one holds back what comes."""
-    dist.barrier(group)
-    sent = _loopback_bytes()
-    dist.barrier(group)
-    return sent
-
-
-def _loopback_bytes() -> int:
-    """Bytes sent over `lo` so far, by everybody in this process's network namespace."""
-    lines = Path("/proc/self/net/dev").read_text().splitlines()
-    counters = next(line.split(":")[1].split() for line in lines if line.strip().startswith("lo:"))
-    return int(counters[8])  # eight numbers on what was received stand before
 
 
 if __name__ == "__main__":  # the child of wire_ratios, alone in its namespace

@@ -5,7 +5,7 @@
 1. Two gloo ranks of one machine train `mini`: a step of BucketedDataParallel over one of DDP, both
    alive in the same ranks, in interleaved pairs; a pair's time is the slower rank's. Judged with
    equal buckets; our default beside DDP's is reported.
-2. Two hosts and a link of 1 Gbit/s, a rank each (two_hosts.py; needs root): forward and backward
+2. Two hosts and a link of 1 Gbit/s, a rank each (hosts.py; needs root): forward and backward
    with buckets of 1 MB over the same with one all-reduce after backward; buckets of 25 MB, which is
    more than all gradients, beside it.
 3. The fabric's prediction of the second: logs of one step replayed at the link's measured alpha and
@@ -25,8 +25,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from labkit.bench.hosts import can_make_hosts, run_on, two_hosts
 from labkit.bench.stats import MIN_PAIRS, Ratio, interleaved, row
-from labkit.bench.two_hosts import can_make_hosts, run_on, two_hosts
 from labkit.comm.collectives import all_reduce
 from labkit.launch import run_ranks, world
 from labkit.measure.events import Compute, Event

@@ -1,112 +1,152 @@
-"""Two hosts on one machine: two network namespaces and a cable of a chosen rate between them.
+"""Eight ranks on two hosts: which axis of the mesh should cross the slow link?
 
-    with two_hosts("1gbit") as hosts:
-        text = run_on(hosts, "labkit.bench.data_parallel")
+    python -m labkit bench two_hosts
 
-Each namespace has an interface of its own, shaped by the kernel's token bucket filter (tc-tbf), so
-that what two ranks say to each other takes bytes * 8 / rate. Needs root and Linux. The namespaces
-end with the block, and take their processes along.
+`mini` is trained on dp=2, pp=2, tp=2 by torchrun on two hosts of four ranks, with a cable of 1
+Gbit/s between them (hosts.py; needs root). The plan is one; the order of ranks in the mesh puts the
+partners of the pipeline, of dp or of tp on different hosts. All three runs are alive in the same
+ranks; a step is a whole training step on the corpus, its time the slowest rank's. In each round
+every run takes one step, so a ratio's two times were taken back to back.
+
+Beside the times stand the bytes that one step sends over the cable, both ways together: as the
+ledger has them, on the one axis that crosses, and as the kernel counts them at both ends, headers
+included, with those that TCP repeats where the cable's queue overflows or an answer is late. The
+ranks of both hosts share this machine's cores: times are reported, not judged.
 """
 
-import os
-import shutil
-import subprocess
+import json
+import statistics
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
 
-PORT = 29500  # nobody else lives in the namespace
+import torch
+import torch.distributed as dist
+
+from labkit.bench.data_parallel import _in_turns, _slowest_s
+from labkit.bench.hosts import can_make_hosts, run_on, two_hosts
+from labkit.bench.stats import Ratio, row
+from labkit.bench.wire import repeated_segments, sent_bytes
+from labkit.compose import Plan
+from labkit.launch import world
+from labkit.measure.ledger import CommLedger
+from labkit.model.corpus import load_corpus
+from labkit.train.parallel_run import Job, build
+from labkit.train.trainer import TrainSettings
+
+RATE, PER_HOST = "1gbit", 4
+AXES = ("pp", "dp", "tp")  # that cross the cable, in turn
+SETTINGS = TrainSettings(steps=100, batch_size=8, seq_len=128, num_micro_batches=2)
+PLAN = Plan(dp=2, pp=2, tp=2, num_micro_batches=2)
+SEGMENT_BYTES = 1514  # the most that one takes on a cable of 1500 bytes, with its headers
+Step = Callable[[], object]
 
 
-class Host(NamedTuple):
-    """A namespace, its end of the cable and its address."""
-
-    name: str
-    interface: str
-    address: str
-
-
-def can_make_hosts() -> bool:
-    """Whether this process may make namespaces and shape their traffic."""
-    return os.geteuid() == 0 and bool(shutil.which("ip")) and bool(shutil.which("tc"))
-
-
-@contextmanager
-def two_hosts(rate: str) -> Iterator[list[Host]]:
-    """Make both namespaces and the cable.
-
-    Args:
-        rate: of the cable in each direction, in tc's words, such as "1gbit".
-
-    Raises:
-        RuntimeError: without root, ip or tc.
-    """
+def main() -> dict[str, Any]:
+    """Print and return times, ratios and bytes by the axis that crosses the cable."""
     if not can_make_hosts():
-        raise RuntimeError("two hosts on one machine need root, ip and tc")
-    mark = os.getpid() % 100_000
-    hosts = [
-        Host(f"lb{mark}{end}", f"vb{mark}{end}", f"10.77.0.{number}")
-        for number, end in ((1, "a"), (2, "b"))
-    ]
-    try:
-        for host in hosts:
-            _run("ip", "netns", "add", host.name)
-        a, b = hosts
-        cable = ["type", "veth", "peer", "name", b.interface, "netns", b.name]
-        _run("ip", "link", "add", a.interface, "netns", a.name, *cable)
-        for name, interface, address in hosts:
-            _run("ip", "-n", name, "addr", "add", f"{address}/24", "dev", interface)
-            _run("ip", "-n", name, "link", "set", "lo", "up")
-            _run("ip", "-n", name, "link", "set", interface, "up")
-            shape = ["tbf", "rate", rate, "burst", "256kb", "latency", "50ms"]
-            _run("tc", "-n", name, "qdisc", "add", "dev", interface, "root", *shape)
-        yield hosts
-    finally:
-        for host in hosts:
-            script = f"ip netns pids {host.name} | xargs -r kill -9; ip netns del {host.name}"
-            subprocess.run(["sh", "-c", script], capture_output=True, timeout=10)
+        print("two hosts on one machine need root, ip and tc: nothing is measured")
+        return {}
+    with two_hosts(RATE) as hosts:
+        told = run_on(hosts, "labkit.bench.two_hosts", per_host=PER_HOST, timeout=900.0)
+    result = {"model": "mini", "rate": RATE, "plan": "dp=2, pp=2, tp=2", **last_line(told)}
+    _print(result)
+    return result
 
 
-def run_on(hosts: list[Host], module: str, *arguments: str, timeout: float = 300.0) -> str:
-    """Run `python -m module` as one rank on each host, under torchrun; what rank 0 printed.
-
-    Raises:
-        RuntimeError: if a rank fails, with what it printed.
-        subprocess.TimeoutExpired: if the ranks take longer than `timeout` seconds.
-    """
-    nodes = [
-        subprocess.Popen(
-            [*_entering(host), *_torchrun(hosts[0], rank), module, *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank, host in enumerate(hosts)
-    ]
-    try:
-        printed = [node.communicate(timeout=timeout)[0] for node in nodes]
-    finally:
-        for node in nodes:
-            node.kill()
-    for rank, node in enumerate(nodes):
-        if node.returncode:
-            raise RuntimeError(
-                f"rank {rank} failed with exit code {node.returncode}:\n{printed[rank]}"
-            )
-    return printed[0]
+def last_line(told: str) -> dict[str, Any]:
+    """What rank 0 says at the end."""
+    return json.loads(next(line for line in told.splitlines()[::-1] if line.startswith("{")))
 
 
-def _entering(host: Host) -> list[str]:
-    variables = [f"GLOO_SOCKET_IFNAME={host.interface}", "OMP_NUM_THREADS=1"]
-    return ["ip", "netns", "exec", host.name, "env", *variables]
+def measure(group: dist.ProcessGroup, model: str, plan: Plan, axes: tuple[str, ...]) -> dict:
+    """Bytes of one step by the axis that crosses the cable, on every rank."""
+    steps = {axis: _step(model, plan, axis) for axis in axes}
+    return {"bytes": {axis: _bytes(group, axis, steps[axis]) for axis in axes}, "steps": steps}
 
 
-def _torchrun(master: Host, rank: int) -> list[str]:
-    options = ["--nnodes=2", "--nproc-per-node=1", f"--node-rank={rank}"]
-    options += ["--rdzv-backend=static", f"--master-addr={master.address}", f"--master-port={PORT}"]
-    return [sys.executable, "-m", "torch.distributed.run", *options, "-m"]
+def _times(group: dist.ProcessGroup, steps: Mapping[str, Step]) -> dict[str, Any]:
+    times_s = _in_turns(steps, partial(_slowest_s, group))
+    first, *others = steps
+    return {
+        "step_s": {axis: statistics.median(times) for axis, times in times_s.items()},
+        **{
+            f"{first}_over_{other}": vars(Ratio.of(times_s[first], times_s[other]))
+            for other in others
+        },
+    }
 
 
-def _run(*words: str) -> None:
-    subprocess.run(words, check=True, capture_output=True, timeout=10)
+def _step(model: str, plan: Plan, across: str) -> Step:
+    """A training step, on the next batch each time."""
+    job = Job(
+        name=model,
+        settings=SETTINGS,
+        plan=plan,
+        text=load_corpus("pydoc"),
+        out=Path(),
+        save_every=1,
+        resume=False,
+        across=across,
+    )
+    parallel, batches = build(job, torch.device("cpu")), job.batches()
+    numbers = iter(range(10**6))
+    return lambda: parallel.step(*batches.batch(next(numbers)))
+
+
+def _bytes(group: dist.ProcessGroup, axis: str, step: Step) -> dict[str, int]:
+    """Of one step over the cable, both ways: by the ledger and by the kernel."""
+    step()  # connections are made
+    with CommLedger() as ledger:
+        step()
+    sent = torch.tensor(ledger.bytes_sent(axis=axis))
+    dist.all_reduce(sent, group=group)
+    before = _counters(group)
+    step()
+    ours = [after - then for after, then in zip(_counters(group), before, strict=True)]
+    ends: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(ends, ours, group=group)
+    wire, repeated = (sum(pair) for pair in zip(ends[0], ends[-1], strict=True))  # one a host
+    return {"ledger": int(sent), "wire": wire, "repeated": SEGMENT_BYTES * repeated}
+
+
+def _counters(group: dist.ProcessGroup) -> tuple[int, int]:
+    """Bytes sent and segments repeated by this host, while nobody sends."""
+    dist.barrier(group)
+    counters = sent_bytes(_interface()), repeated_segments()
+    dist.barrier(group)
+    return counters
+
+
+def _interface() -> str:
+    """This host's end of the cable."""
+    rows = Path("/proc/self/net/dev").read_text().splitlines()[2:]
+    return next(name for row in rows if (name := row.partition(":")[0].strip()) != "lo")
+
+
+def _print(result: dict[str, Any]) -> None:
+    for axis in AXES:
+        sent = result["bytes"][axis]
+        told = f"{sent['ledger'] / 1e6:.2f} MB by the ledger, {sent['wire'] / 1e6:.2f} MB counted"
+        told += f", at most {sent['repeated'] / 1e6:.2f} MB of them again"
+        print(f"{axis} across {RATE}: {1e3 * result['step_s'][axis]:.0f} ms a step, {told}")
+    for other in AXES[1:]:
+        print(row(f"step, pp across / {other} across", Ratio(**result[f"pp_over_{other}"])))
+
+
+def _on_rank(group: dist.ProcessGroup, short: bool) -> dict[str, Any]:
+    if short:
+        found = measure(group, "nano", Plan(pp=2, tp=2, num_micro_batches=2), ("pp", "tp"))
+        return {"bytes": found["bytes"]}
+    found = measure(group, "mini", PLAN, AXES)
+    return {"bytes": found["bytes"], **_times(group, found["steps"])}
+
+
+if __name__ == "__main__":  # a rank on one of the two hosts
+    with world(timeout=120) as world_group:
+        torch.set_num_threads(1)
+        said = _on_rank(world_group, short="short" in sys.argv)
+        if dist.get_rank() == 0:
+            print(json.dumps(said), flush=True)

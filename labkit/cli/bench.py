@@ -6,7 +6,8 @@ import click
 
 SUITES = (
     *("launch", "hook", "collectives", "model", "data_parallel"),
-    *("zero", "tensor", "narrow", "pipeline", "scaling", "simulate"),
+    *("zero", "tensor", "narrow", "pipeline", "scaling", "simulate", "two_hosts", "experts"),
+    "hybrid",
 )
 
 

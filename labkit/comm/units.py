@@ -6,7 +6,7 @@ A unit keeps its shard [s] in the module's place, as 1-d pieces (pieces.py). Its
 Shapes: N ranks, s elements of a shard.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.distributed as dist
@@ -133,8 +133,14 @@ def outermost_layers(module: nn.Module) -> list[nn.Module]:
     return layers
 
 
-def share_out(module: nn.Module, units: Sequence[nn.Module]) -> list[tuple[nn.Module, Places]]:
+def share_out(
+    module: nn.Module,
+    units: Sequence[nn.Module],
+    keep: Callable[[str], bool] = lambda name: True,
+) -> list[tuple[nn.Module, Places]]:
     """Units with their parameters, those without any left out; the module stands for the rest.
+
+    Parameters whose names are not to be kept are in no unit.
 
     Raises:
         ValueError: for units outside the module or inside one another, a parameter shared by two
@@ -146,9 +152,9 @@ def share_out(module: nn.Module, units: Sequence[nn.Module]) -> list[tuple[nn.Mo
     for prefix, each in module.named_modules():
         owner = owner_of.get(id(each), module)
         for attribute, parameter in each._parameters.items():
-            if parameter is None:
-                continue
             name = f"{prefix}.{attribute}".removeprefix(".")
+            if parameter is None or not keep(name):
+                continue
             first, first_name, _ = found.setdefault(id(parameter), (owner, name, parameter.dtype))
             if first is not owner:
                 raise ValueError(

@@ -1,6 +1,6 @@
 """One gradient norm over all ranks, in which every number counts once.
 
-    norm² = sum over dp shards, pp stages and tp shards of |g|²
+    norm² = sum over replicas' shards, pp stages, ep experts and tp shards of |g|²
 
 A sum over all ranks would count a number as often as there are copies of it. So a rank counts
 
@@ -10,12 +10,13 @@ A sum over all ranks would count a number as often as there are copies of it. So
 | replicated over tp, such as a gain    | it is the first rank of tp                     |
 | with fewer pieces than ranks (KV)     | it is the first that holds the piece           |
 | the last stage's copy of an embedding | never: the first stage's counts                |
-| any, not sharded along dp             | always, and the sum does not go over dp        |
+| any, not sharded over replicas        | always, and the sum does not go over them      |
+| an expert's                           | as it is cut over tp; the sum goes over ep     |
 
 Cost: one all-reduce of 8 bytes for each axis that it goes over.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import torch
 import torch.distributed as dist
@@ -34,23 +35,13 @@ def counted(layout: Mapping[str, Split], rank: int, world_size: int) -> set[str]
     }
 
 
-def global_norm(
-    pieces: Sequence[Piece], groups: Iterable[dist.ProcessGroup], device: torch.device
-) -> torch.Tensor:
-    """Norm of the gradients of all ranks, float64, the same on all.
-
-    Args:
-        pieces: those that this rank counts; may be none.
-        groups: the axes whose ranks hold different numbers.
-        device: where the sum is made.
-    """
+def square_of(pieces: Iterable[Piece], device: torch.device) -> torch.Tensor:
+    """Sum of the squares of some pieces' gradients, float64; there may be none."""
     square = torch.zeros((), dtype=torch.float64, device=device)
     for piece in pieces:
         if piece.parameter.grad is not None:
             square += torch.linalg.vector_norm(piece.parameter.grad).double().square()
-    for group in groups:
-        square = all_reduce(square, group)
-    return square.sqrt()
+    return square
 
 
 @torch.no_grad()

@@ -7,8 +7,9 @@ Weights are in the precision that the optimizer sees: bf16 models save their fp3
 optimizer's tensors go with their weight, cut as it is. The learning rate and the data order are not
 in the files; both follow from the step.
 
-Who writes: of ZeRO's shards every rank of dp, of replicas the first; of the ranks of tp that hold
-the same, the first; of the two copies of a tied embedding the first stage.
+Who writes: of ZeRO's shards every replica, of equal replicas the first; of the ranks of tp that
+hold the same, the first; of the two copies of a tied embedding the first stage. Experts have the
+numbers of the whole layer, so the ranks of ep write other names.
 
 Cost: bytes of the whole state, once, over all ranks' files. Reading takes a rank's own share and
 one piece of a parameter more.
@@ -23,11 +24,13 @@ import torch.distributed as dist
 
 from labkit.comm.pieces import Piece
 from labkit.comm.split import Split
+from labkit.compose.axes import data_axes, shard_axes
 from labkit.compose.layout_files import Part, agreed, pending, read_tensor, save_parts
 from labkit.compose.manifest import Checkpoint, latest, read_manifest, step_folder
 from labkit.compose.norm import counted
 from labkit.compose.parallel_model import ParallelModel
 from labkit.compose.slices import Slice
+from labkit.compose.whole_state import buffers
 from labkit.parallel.sharded_state import state_dict
 
 
@@ -94,28 +97,42 @@ def check_model(checkpoint: Checkpoint, config: dict) -> None:
 def _own_parts(parallel: ParallelModel) -> Iterator[Part]:
     """What this rank writes."""
     rank, size = parallel.mesh.coordinate("tp"), parallel.plan.tp
-    if not parallel.plan.zero and parallel.mesh.coordinate("dp"):
-        return  # a replica: the first one writes
     for stage, replica in zip(parallel.stages, parallel.replicas, strict=True):
         names = counted(stage.layout, rank, size)
         if stage.tied_weight is not None and not stage.is_first:
             names.discard("embed_tokens.weight")
         kept = state_dict(replica.pieces, replica.optimizer, parallel.mesh.group("dp"))
         for piece in replica.pieces:
-            if piece.name in names:
+            axes = shard_axes(parallel.plan, piece.name)
+            # Of equal replicas the first one writes.
+            if piece.name in names and (parallel.plan.zero or _is_first(parallel, axes)):
                 yield Part(
                     name=piece.name,
                     slice=slice_of(piece, stage.layout[piece.name], rank, size),
                     tensors=pending(kept.pieces[piece.name].tensors),
                 )
 
+        if _is_first(parallel, ("tp", *data_axes(parallel.plan))):
+            for name, buffer in buffers(stage).items():
+                tensors = pending({"weight": buffer})
+                yield Part(name=name, slice=_all_of(buffer), tensors=tensors)
+
+
+def _is_first(parallel: ParallelModel, axes: tuple[str, ...]) -> bool:
+    return not any(parallel.mesh.coordinate(axis) for axis in axes)
+
+
+def _all_of(x: torch.Tensor) -> Slice:
+    return Slice(shape=tuple(x.shape), dim=0, width=x.shape[0], numel=x.numel())
+
 
 def _open(root: str | Path, parallel: ParallelModel, step: int | None) -> Checkpoint:
     checkpoint = read_manifest(latest(root) if step is None else step_folder(root, step))
     check_model(checkpoint, asdict(parallel.config))
-    for piece in parallel.pieces:
-        if piece.name not in checkpoint.entries:
-            raise ValueError(f"{piece.name} is in the model and not in {checkpoint.folder}")
+    kept = [name for stage in parallel.stages for name in buffers(stage)]
+    for name in [*(piece.name for piece in parallel.pieces), *kept]:
+        if name not in checkpoint.entries:
+            raise ValueError(f"{name} is in the model and not in {checkpoint.folder}")
     return checkpoint
 
 
@@ -137,6 +154,8 @@ def _read_all(checkpoint: Checkpoint, parallel: ParallelModel) -> None:
             replica.optimizer.state.pop(piece.parameter, None)
             if kept:
                 replica.optimizer.state[piece.parameter] = kept
+        for name, buffer in buffers(stage).items():
+            buffer.copy_(read_tensor(checkpoint, name, "weight", _all_of(buffer)).view_as(buffer))
 
 
 def _world() -> dist.ProcessGroup:

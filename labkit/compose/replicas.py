@@ -1,9 +1,9 @@
-"""What the replicas of one stage do along dp: the four stages of ZeRO behind one protocol.
+"""What the replicas of one stage do: the four stages of ZeRO behind one protocol.
 
     replica.begin()                  # of a step
     ...                              # forward and backward of replica.module, m times
     replica.last_backward()          # before the last of them
-    replica.finish(share)            # piece.parameter.grad is the average over dp
+    replica.finish(share)            # piece.parameter.grad is the average over the replicas
     replica.optimizer.step(); replica.publish(); replica.forget()
 
 | stage | class          | a micro-batch sends    | once a step                  |
@@ -38,7 +38,7 @@ LOW = (torch.bfloat16, torch.float16)
 
 
 class Replica(Protocol):
-    """One chunk's module and what is done along dp."""
+    """One chunk's module and what its replicas do."""
 
     module: nn.Module
     pieces: list[Piece]
@@ -156,14 +156,16 @@ class ShardedWeights:
         group: dist.ProcessGroup,
         options: Options | None,
         units: list[nn.Module],
+        keep: Callable[[str], bool],
     ) -> None:
-        dtype = next(module.parameters()).dtype
+        dtype = next(p.dtype for name, p in module.named_parameters() if keep(name))
         low = dtype in LOW
         self._model = FullyShardedModel(
-            _widened(module) if low else module,
+            _widened(module, keep) if low else module,
             group,
             units=units,
             compute_dtype=dtype if low else None,
+            keep=keep,
         )
         self.module: nn.Module = self._model
         self.pieces = self._model.pieces
@@ -193,12 +195,12 @@ def _master(parameter: nn.Parameter) -> nn.Parameter:
     return nn.Parameter(flat.float() if parameter.dtype in LOW else flat)
 
 
-def _widened(module: nn.Module) -> nn.Module:
+def _widened(module: nn.Module, keep: Callable[[str], bool]) -> nn.Module:
     """The module with fp32 parameters. module.float() would swap them, which fake ones refuse."""
     wide: dict[nn.Parameter, nn.Parameter] = {}
-    for part in module.modules():
+    for prefix, part in module.named_modules():
         for name, parameter in part._parameters.items():
-            if parameter is not None:
+            if parameter is not None and keep(f"{prefix}.{name}"):
                 trained = parameter.requires_grad
                 copy = wide.get(parameter, nn.Parameter(parameter.detach().float(), trained))
                 wide[parameter] = part._parameters[name] = copy

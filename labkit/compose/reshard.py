@@ -15,18 +15,21 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
+from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from labkit.comm.mesh import AXES
 from labkit.comm.split import Split
+from labkit.compose.axes import EXPERTS
 from labkit.compose.layout_files import Part, file_name, open_folder, read_tensor, write_file
 from labkit.compose.manifest import Checkpoint, read_manifest, step_folder, write_manifest
 from labkit.compose.plan import Plan
 from labkit.compose.slices import Slice
-from labkit.model.checkpoint import write_folder
+from labkit.model.checkpoint import BIAS, write_folder
 from labkit.model.config import ModelConfig, RopeScaling
 from labkit.model.files import Pending
 from labkit.parallel.pipeline import split_layers
@@ -97,11 +100,12 @@ def export(
     checkpoint = read_manifest(source)
     tensors = {
         name: Pending(
-            dtype=dtype,
+            dtype=kept,
             shape=entry.shape,
-            make=partial(_whole, checkpoint, name, dtype, progress),
+            make=partial(_whole, checkpoint, name, kept, progress),
         )
         for name, entry in checkpoint.entries.items()
+        for kept in [torch.float32 if name.endswith(BIAS) else dtype]
     }
     write_folder(folder, config_of(checkpoint), tensors)
 
@@ -132,20 +136,23 @@ def slices_of(
     checkpoint: Checkpoint, config: ModelConfig, plan: Plan, rank: int
 ) -> Iterator[tuple[str, Slice]]:
     """(name, numbers) that one rank of a plan writes."""
-    outer, tp = divmod(rank, plan.tp)
-    dp, pp = divmod(outer, plan.pp)
-    if dp and not plan.zero:
-        return  # a replica: the first one writes
+    sizes = [getattr(plan, axis) for axis in AXES]
+    dp, pp, cp, ep, tp = list(product(*map(range, sizes)))[rank]  # tp counts fastest
     parts, schedule = split_layers(config.num_layers, plan.num_stages), plan.make_schedule()
     own = {schedule.stage(pp, chunk) for chunk in range(plan.chunks)}
     for name, entry in checkpoint.entries.items():
         split = split_of(name, entry.shape, config, plan.tp)
         first = tp == 0 or split.part(tp, plan.tp) != split.part(tp - 1, plan.tp)
-        if first and _stage(name, parts) in own:
+        replica, replicas = (dp * plan.cp + cp) * plan.ep + ep, plan.replicas
+        if (expert := _expert(name)) is not None:
+            first = first and expert // (config.num_experts // plan.ep) == ep
+            replica, replicas = dp * plan.cp + cp, plan.dp * plan.cp
+        sharded = plan.zero and not name.endswith(BIAS)
+        if first and _stage(name, parts) in own and (sharded or replica == 0):
             rows, after = prod(entry.shape[: split.dim]), prod(entry.shape[split.dim + 1 :])
             numel = rows * split.piece * after
-            each = -(-numel // plan.dp) if plan.zero else numel
-            start = min(dp * each, numel)
+            each = -(-numel // replicas) if sharded else numel
+            start = min(replica * each, numel)
             yield (
                 name,
                 Slice(
@@ -157,6 +164,12 @@ def slices_of(
                     numel=min(each, numel - start),
                 ),
             )
+
+
+def _expert(name: str) -> int | None:
+    """Number of the expert that a parameter is of."""
+    _, found, rest = name.partition(EXPERTS)
+    return int(rest.partition(".")[0]) if found else None
 
 
 def _stage(name: str, parts: list[range]) -> int:

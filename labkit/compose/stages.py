@@ -7,8 +7,8 @@ A stage is what pipeline_parallel.py makes of whole layers, here of this rank's 
 one stage it is the whole model, and with one tp rank the layers are whole: the same code.
 
 Under sequence parallelism a norm's gain sees this rank's tokens only. Backward leaves its gradient
-as it is, a part of a sum. `gains` says which parameters these are, and one all-reduce a step adds
-them up for all micro-batches.
+as it is, a part of a sum. `partial_gradients` says which parameters these are, and one all-reduce a
+step adds them up for all micro-batches.
 
 Cost: that of tensor_parallel.py for its layers, in each micro-batch, without the gains.
 
@@ -17,16 +17,23 @@ Shapes: b rows of a micro-batch, T sequence, D width, V' words with padding.
 
 import copy
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
 from labkit.comm.collectives import reduce_from
+from labkit.comm.mesh import Mesh
+from labkit.compose.context import with_context
+from labkit.compose.experts import ParallelExperts
+from labkit.compose.plan import Plan
 from labkit.compose.tensor_parallel import layout_of, split_block
+from labkit.model.attention import Attention
 from labkit.model.layers import rope_frequencies, rope_table
+from labkit.model.moe import MoE
 from labkit.model.transformer import IGNORE, Transformer
+from labkit.parallel.context import positions
 from labkit.parallel.recompute import recomputing
 from labkit.parallel.sequence import gather_in, scatter_sum
 from labkit.parallel.vocab import VocabParallelEmbedding, VocabParallelHead
@@ -41,32 +48,30 @@ class ParallelStage(nn.Module):
     Args:
         model: the whole; shards are copied out of it.
         layers: numbers of the layers.
-        group: the ranks that share each layer.
+        mesh: its tp ranks share each layer, its cp ranks the tokens, its ep ranks the experts.
         kv_group: those that hold the same KV head, where there are more ranks than KV heads.
-        sequence: hold T/tp tokens between attention and MLP.
-        recompute: "none", "selective" or "full".
+        plan: what is done between the layers, and what runs again.
     """
 
     def __init__(
         self,
         model: Transformer,
         layers: range,
-        group: dist.ProcessGroup,
+        mesh: Mesh,
         kv_group: dist.ProcessGroup | None,
-        *,
-        sequence: bool,
-        recompute: str,
+        plan: Plan,
     ) -> None:
         super().__init__()
+        group, sequence = mesh.group("tp"), plan.sequence_parallel
         self.config, self.group, self.sequence = model.config, group, sequence
-        self.recompute = recompute
+        self.cp_group, self.recompute = mesh.group("cp"), plan.recompute
         self.is_first = layers.start == 0
         self.is_last = layers.stop == model.config.num_layers
         if self.is_first or (self.is_last and model.config.tied):
             leave: Callable[..., torch.Tensor] = scatter_sum if sequence else reduce_from
             self.embed_tokens = VocabParallelEmbedding(model.embed_tokens, group, leave=leave)
         self.layers = nn.ModuleDict(
-            {str(i): split_block(model.layers[i], group, kv_group, sequence) for i in layers}
+            {str(i): _split(model.layers[i], mesh, kv_group, plan) for i in layers}
         )
         if self.is_last:
             self.norm = copy.deepcopy(model.norm)
@@ -81,26 +86,32 @@ class ParallelStage(nn.Module):
             return None
         return self.embed_tokens.weight
 
-    def gains(self) -> set[str]:
-        """Parameters of which backward leaves the gradient of this rank's tokens only."""
-        if not self.sequence:
-            return set()
-        ends = tuple(f"{norm}.weight" for norm in NORMS)
-        return {name for name in self.layout if name.endswith(ends) or name == "norm.weight"}
+    def partial_gradients(self) -> set[str]:
+        """Parameters of which backward leaves a part of the gradient: tp adds the parts up.
+
+        Gains see this rank's tokens only, under sequence parallelism; routers see what its shard of
+        the experts made of a token.
+        """
+        ends: tuple[str, ...] = ParallelExperts.partial_gradients
+        if self.sequence:
+            ends += tuple(f"{norm}.weight" for norm in NORMS)
+        last = {"norm.weight"} if self.sequence else set()
+        return {name for name in self.layout if name.endswith(ends) or name in last}
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Tokens [b, T] on the first stage, else [b, T, D], to [b, T, D] or at last [b, T, V'/tp].
 
-        Under sequence parallelism [b, T, D] is [b, T/tp, D].
+        T are this rank's tokens, where cp shares a row; [b, T, D] is [b, T/tp, D] under sequence
+        parallelism.
         """
         length = x.shape[1]
         if self.is_first:
             x = self.embed_tokens(x)  # [b, T, D]
         elif self.sequence:
             length *= dist.get_world_size(self.group)
-        positions = torch.arange(length, device=x.device)
+        places = self._positions(length, x.device)
         frequencies = rope_frequencies(self.config).to(x.device)
-        cos, sin = rope_table(positions, frequencies, x.dtype)
+        cos, sin = rope_table(places, frequencies, x.dtype)
         with recomputing(self._units()):
             for layer in self.layers.values():
                 x = layer(x, cos, sin)  # [b, T, D]
@@ -117,6 +128,13 @@ class ParallelStage(nn.Module):
             reduction="sum",
         )
 
+    def _positions(self, length: int, device: torch.device) -> torch.Tensor:
+        """Where this rank's tokens stand in their rows."""
+        size = dist.get_world_size(self.cp_group)
+        if size == 1:  # zigzag would ask for an even number of tokens
+            return torch.arange(length, device=device)
+        return positions(length * size, self.cp_group, device=device)
+
     def _logits(self, x: torch.Tensor) -> torch.Tensor:
         if not self.sequence:
             return self.lm_head(x)
@@ -128,3 +146,23 @@ class ParallelStage(nn.Module):
         if self.recompute == "selective":
             return [layer.get_submodule(norm) for layer in layers for norm in NORMS]
         return layers if self.recompute == "full" else []
+
+
+def _split(
+    block: nn.Module, mesh: Mesh, kv_group: dist.ProcessGroup | None, plan: Plan
+) -> nn.Module:
+    """This rank's shard of a block: of attention over cp too, of experts over ep too."""
+    group, mlp = mesh.group("tp"), block.get_submodule("mlp")
+    attention = cast(Attention, block.get_submodule("self_attn"))
+    experts = None
+    if isinstance(mlp, MoE):
+        borders = mesh.group("ep"), group
+        experts = ParallelExperts(mlp, *borders, sequence=plan.sequence_parallel)
+    return split_block(
+        block,
+        group,
+        kv_group,
+        plan.sequence_parallel,
+        attention=with_context(attention, mesh.group("cp"), plan.context),
+        mlp=experts,
+    )

@@ -168,17 +168,26 @@ def split_block(
     group: dist.ProcessGroup,
     kv_group: dist.ProcessGroup | None,
     sequence: bool,
+    *,
+    attention: nn.Module | None = None,
+    mlp: nn.Module | None = None,
 ) -> nn.Module:
     """The block with attention and MLP split; its forward is the model's own.
 
     Under sequence parallelism the gains of its two norms are left to the caller to sum.
+
+    Args:
+        attention: to be split in the place of the block's own.
+        mlp: takes the place of the block's own as it is; it has been split.
     """
     enter, leave = (gather_in, scatter_out) if sequence else (copy_in, reduce_out)
     borders: dict[str, Any] = dict(enter=enter, leave=leave)
-    attention, mlp = block.get_submodule("self_attn"), block.get_submodule("mlp")
+    own, own_mlp = block.get_submodule("self_attn"), block.get_submodule("mlp")
+    if mlp is None:
+        mlp = ParallelMLP(own_mlp, group, **borders)
     split = {
-        id(attention): ParallelAttention(attention, group, kv_group=kv_group, **borders),
-        id(mlp): ParallelMLP(mlp, group, **borders),
+        id(own): ParallelAttention(attention or own, group, kv_group=kv_group, **borders),
+        id(own_mlp): mlp,
     }
     return copy.deepcopy(block, split)  # a deep copy that finds these in place of its own two
 

@@ -62,6 +62,7 @@ class Architecture:
         names = (
             *("num_layers", "hidden_size", "intermediate_size", "num_heads", "num_kv_heads"),
             *("head_dim", "vocab_size", "tied", "qk_norm", "attention_bias"),
+            *("num_experts", "top_k"),
         )
         return cls(**{name: getattr(config, name) for name in names})
 
@@ -96,6 +97,8 @@ ARCHITECTURES: dict[str, Architecture] = {
     "nano": _llama(4, 64, 176, 4, 2, 259),
     "mini": _llama(8, 256, 704, 8, 2, 259),
     "mini-mha": _llama(8, 256, 704, 8, 8, 259),
+    "nano-moe": _llama(4, 64, 176, 4, 2, 259, num_experts=8, top_k=2),
+    "mini-moe": _llama(8, 256, 704, 8, 2, 259, num_experts=8, top_k=2),
     # "The Llama 3 Herd of Models", arXiv 2407.21783, table 3, and each model's config.json.
     "llama3-8b": _llama(32, 4096, 14_336, 32, 8, 128_256),
     "llama3-70b": _llama(80, 8192, 28_672, 64, 8, 128_256),

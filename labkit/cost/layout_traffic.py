@@ -6,22 +6,24 @@ t tensor-parallel ranks, with L layers here and m micro-batches:
 | axis | a micro-batch                                       | once a step                   |
 | ---- | --------------------------------------------------- | ----------------------------- |
 | tp   | 4L all-reduces of S, 6L if all is recomputed; 1 for | gradients of the norms' gains |
-|      | embedding and 1 for head; 2 for the loss            | under sequence parallelism    |
+|      | embedding and 1 for head; 2 for the loss            | under sequence parallelism,   |
+|      |                                                     | and of routers                |
 | kv   | L all-reduces of K's and V's gradient if replicated |                               |
 | pp   | S to the next rank, and as much to the one before   | gradient of a tied embedding  |
 | dp   | ZeRO 2: a reduce-scatter; 3: and two gathers        | 0: all-reduce; 1: scatter and |
 |      |                                                     | gather; 2: gather             |
 | cp   | L(cp−1) messages of K and V; twice as many back     |                               |
-| ep   | 4 all-to-alls a layer of experts                    |                               |
+| ep   | 4 all-to-alls a layer of experts, and 1 of counts   |                               |
 
 Under sequence parallelism an all-reduce is a reduce-scatter and a gather, and a region that was
-entered gathers again in backward; a pipeline's boundary is S/t. Scalars come on top: the number of
-scored tokens over dp, the loss over dp and pp, and a norm to clip by.
+entered gathers again in backward, but for one of experts, which keeps what it gathered; a
+pipeline's boundary is S/t. Scalars come on top: the number of scored tokens over dp, the loss over
+dp and pp, and a norm to clip by.
 
-dp, pp, tp and kv are what labkit.compose.parallelize sends; gradients of gains go as the optimizer
-sees them, in fp32. cp is labkit.parallel.context's ring, whose gradients of K and V are in fp32 at
-least. ep is a formula, compared with no run yet: tokens are spread evenly over experts, and the MLP
-of an expert enters and leaves its tp group as that of a dense layer does.
+All of it is what labkit.compose.parallelize sends; gradients of gains and routers go as the
+optimizer sees them, in fp32, and those of K and V in the ring in fp32 at least. "dp" stands for all
+replicas, which are cp and ep too. In ep tokens are spread evenly over experts; what a measured
+routing sends is in experts.py. The loads that a balancing bias follows are not counted.
 
 Sources: sharding.py's and pipeline.py's; Liu et al., "Ring Attention", arXiv 2310.01889, section 3;
 Lepikhin et al., "GShard", arXiv 2006.16668, section 3.2.
@@ -29,23 +31,17 @@ Lepikhin et al., "GShard", arXiv 2006.16668, section 3.2.
 
 from labkit.cost.architecture import Architecture
 from labkit.cost.context import ContextShape, context_traffic
+from labkit.cost.experts import COUNT_BYTES
 from labkit.cost.layout import Layout
-from labkit.cost.layout_memory import BUCKET_BYTES, cut_numels
+from labkit.cost.layout_memory import BUCKET_BYTES
 from labkit.cost.pipeline import loop_bytes_sent
-from labkit.cost.rank_parameters import (
-    RankTensors,
-    StagePart,
-    bucket_numels,
-    padded_words,
-    rank_tensors,
-    stage_parts,
-)
+from labkit.cost.rank_parameters import StagePart, padded_words, rank_tensors, stage_parts
+from labkit.cost.replica_traffic import replica_traffic
 from labkit.cost.sharding import (
     Traffic,
     all_gather_traffic,
     all_reduce_traffic,
     reduce_scatter_traffic,
-    zero_traffic,
 )
 
 AXES = ("dp", "pp", "cp", "ep", "tp", "kv")
@@ -66,14 +62,14 @@ def layout_traffic(
 
     Args:
         seq_len: tokens of a whole sequence.
-        number_bytes: of a parameter, a gradient and an activation as they are sent, 2 or 4.
+        number_bytes: of a parameter, a gradient and an activation as they are sent: 2, 4 or 8.
         stage: rank in the pipeline.
         bucket_bytes: limit of a bucket of gradients, in stages 0 to 2 of ZeRO.
         clipped: gradients are clipped by the norm of all of them.
 
     Returns:
-        By axis of AXES; "kv" is the ranks that hold the same head of K and V. Where dp shards the
-        gains of norms, tp's sum of their gradients is the mean over the ranks of dp.
+        By axis of AXES; "kv" is the ranks that hold the same head of K and V. Where replicas shard
+        the gains of norms, tp's sum of their gradients is the mean over these ranks.
 
     Raises:
         ValueError: if the model cannot be laid out so, or the pipeline has no such rank.
@@ -83,12 +79,12 @@ def layout_traffic(
     total = dict.fromkeys(AXES, Traffic())
     parts = stage_parts(architecture.num_layers, layout, stage)
     for part, tensors in zip(parts, rank_tensors(architecture, layout, stage), strict=True):
-        total["dp"] += _of_replicas(tensors, layout, number_bytes, bucket_bytes)
+        total["dp"] += replica_traffic(tensors, layout, number_bytes, bucket_bytes)
         for axis, traffic in job.of_part(part).items():
             total[axis] += traffic * layout.num_micro_batches
     total["pp"] += job.of_pipeline(stage)
-    total["tp"] += job.of_gains(parts)
-    return _with_scalars(total, layout, clipped)
+    total["tp"] += job.of_partial_gradients(parts)
+    return job.with_scalars(total, clipped)
 
 
 class _Job:
@@ -105,8 +101,10 @@ class _Job:
         """One micro-batch through one chunk, forward and backward."""
         layers = len(part.layers)
         again = self.layout.recompute == "full"  # collectives of the forward run again
-        region = self._region(forwards=2 if again else 1)
-        tp = region * (2 * layers)
+        forwards = 2 if again else 1
+        num_dense = self.model.num_dense_layers if self.model.num_experts else layers
+        moe = sum(layer >= num_dense for layer in part.layers) if self.model.num_experts else 0
+        tp = self._region(forwards) * (2 * layers - moe) + self._of_experts(forwards) * moe
         if part.is_first:
             tp += self._leave()
         if part.is_last:
@@ -114,13 +112,11 @@ class _Job:
         if self.model.qk_norm:
             gains_bytes = self.number_bytes * 2 * self.model.head_dim
             tp += all_reduce_traffic(gains_bytes, self.layout.tp) * layers
-        num_dense = self.model.num_dense_layers if self.model.num_experts else layers
-        moe = sum(layer >= num_dense for layer in part.layers) if self.model.num_experts else 0
         return {
             "tp": tp,
             "kv": self._replicated_kv() * layers,
-            "cp": self._ring(forwards=2 if again else 1) * layers,
-            "ep": self._all_to_all() * ((6 if again else 4) * moe),
+            "cp": self._ring(forwards) * layers,
+            "ep": (self._all_to_all() * (2 + 2 * forwards) + self._counts() * forwards) * moe,
         }
 
     def of_pipeline(self, stage: int) -> Traffic:
@@ -138,14 +134,21 @@ class _Job:
             num_exchanges=sends, num_messages=sends, bytes_sent=Traffic().bytes_sent + sent_bytes
         )
 
-    def of_gains(self, parts: list[StagePart]) -> Traffic:
-        """Once a step, under sequence parallelism: the gradients of the norms' gains."""
-        if not self.layout.sequence_parallel:
+    def of_partial_gradients(self, parts: list[StagePart]) -> Traffic:
+        """Once a step: gradients of gains under sequence parallelism, and of routers."""
+        model, numbers = self.model, 0
+        if self.layout.sequence_parallel:
+            norms = sum(2 * len(part.layers) + part.is_last for part in parts)
+            numbers += norms * model.hidden_size * (2 if model.biases else 1)
+        if model.num_experts:
+            routers = sum(
+                layer >= model.num_dense_layers for part in parts for layer in part.layers
+            )
+            numbers += routers * model.num_experts * model.hidden_size
+        if not numbers:
             return Traffic()
-        norms = sum(2 * len(part.layers) + part.is_last for part in parts)
-        gains = norms * self.model.hidden_size * (2 if self.model.biases else 1)
         wide = max(LOSS, self.number_bytes)  # of the fp32 copies that the optimizer sees
-        whole = all_reduce_traffic(wide * gains, self.layout.tp)
+        whole = all_reduce_traffic(wide * numbers, self.layout.tp)
         shards = self.layout.replicas if self.layout.zero else 1
         return Traffic(
             num_exchanges=whole.num_exchanges,
@@ -156,6 +159,15 @@ class _Job:
     def _region(self, forwards: int) -> Traffic:
         """Attention, or MLP: entered and left."""
         return self._enter(forwards) + self._leave(forwards)
+
+    def _of_experts(self, forwards: int) -> Traffic:
+        """A mixture: under sequence parallelism it keeps the tokens that it has gathered."""
+        tp = self.layout.tp
+        if not self.layout.sequence_parallel:
+            return self._region(forwards)
+        gather = all_gather_traffic(self.stream_bytes // tp, tp)
+        scatter = reduce_scatter_traffic(self.stream_bytes, tp)
+        return gather * forwards + scatter + self._leave(forwards)
 
     def _enter(self, forwards: int) -> Traffic:
         tp = self.layout.tp
@@ -189,7 +201,7 @@ class _Job:
         return all_reduce_traffic(self.number_bytes * numbers, tp // model.num_kv_heads)
 
     def _ring(self, forwards: int) -> Traffic:
-        """Ring attention: K and V go round, in backward with their gradients behind them."""
+        """K and V go round, in backward with their gradients behind them."""
         shape = ContextShape(
             batch_size=self.layout.micro_batch_size,
             num_heads=self.model.num_heads // self.layout.tp,
@@ -204,39 +216,28 @@ class _Job:
 
     def _all_to_all(self) -> Traffic:
         """Each token to top_k experts, or back: all but the share that stays."""
-        share = self.layout.tp if self.layout.sequence_parallel else 1
-        sent_bytes = self.stream_bytes * self.model.top_k // share
+        sent_bytes = self.stream_bytes * self.model.top_k
         return reduce_scatter_traffic(sent_bytes, self.layout.ep)  # as many messages and bytes
 
+    def _counts(self) -> Traffic:
+        """How many rows each expert is going to get."""
+        return reduce_scatter_traffic(COUNT_BYTES * self.model.num_experts, self.layout.ep)
 
-def _of_replicas(
-    tensors: RankTensors, layout: Layout, number_bytes: int, bucket_bytes: int
-) -> Traffic:
-    """Gradients and weights along dp, of one chunk."""
-    if layout.zero:
-        cut = cut_numels(tensors, layout, bucket_bytes, number_bytes)
-    else:
-        sets = ((tensors.dense, layout.replicas), (tensors.experts, layout.expert_replicas))
-        cut = [(bucket_numels(each, bucket_bytes, number_bytes), ranks) for each, ranks in sets]
-    total = Traffic()
-    for numels, ranks in cut:
-        total += zero_traffic(
-            numels,
-            stage=layout.zero,
-            group_size=ranks,
-            number_bytes=number_bytes,
-            num_micro_batches=layout.num_micro_batches,
-        )
-    return total
-
-
-def _with_scalars(total: dict[str, Traffic], layout: Layout, clipped: bool) -> dict[str, Traffic]:
-    scalars = {"dp": [COUNT, LOSS], "pp": [LOSS], "tp": []}
-    if clipped:
-        for axis in ("dp", "pp", "tp") if layout.zero else ("pp", "tp"):
-            scalars[axis].append(NORM)
-    sizes = {"dp": layout.replicas, "pp": layout.pp, "tp": layout.tp}
-    for axis, payloads in scalars.items():
-        for payload_bytes in payloads:
-            total[axis] += all_reduce_traffic(payload_bytes, sizes[axis])
-    return total
+    def with_scalars(self, total: dict[str, Traffic], clipped: bool) -> dict[str, Traffic]:
+        """Number of tokens, loss and norm on top of the rest."""
+        layout, loss_bytes = self.layout, max(LOSS, self.number_bytes)
+        scalars: dict[str, list[int]] = {
+            "dp": [COUNT, loss_bytes],
+            "pp": [loss_bytes],
+            "tp": [],
+            "ep": [],
+        }
+        if clipped:
+            mixed = ("ep",) if self.model.num_experts else ()  # ranks of ep have other experts
+            for axis in (*(("dp",) if layout.zero else mixed), "pp", "tp"):
+                scalars[axis].append(NORM)
+        sizes = {"dp": layout.replicas, "pp": layout.pp, "tp": layout.tp, "ep": layout.ep}
+        for axis, payloads in scalars.items():
+            for payload_bytes in payloads:
+                total[axis] += all_reduce_traffic(payload_bytes, sizes[axis])
+        return total

@@ -61,6 +61,13 @@ def world_environment(world_size: int, port: int) -> dict[str, str]:
     }
 
 
+def torchrun_size() -> int | None:
+    """Number of ranks of the world that torchrun started this process for; None outside of it."""
+    if "LOCAL_WORLD_SIZE" not in os.environ:
+        return None
+    return int(os.environ["WORLD_SIZE"])
+
+
 def loopback() -> dict[str, str]:
     """Gloo uses the host name's address, which may not resolve; within one host this will do."""
     names = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]

@@ -8,12 +8,16 @@ attention, K = 1 multi-query. The cache holds 2·K·d numbers a token and layer.
 Shapes: B batch, T new tokens, S cached and new tokens, D width, H heads, K KV heads, d head width.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from labkit.model.config import ModelConfig
 from labkit.model.layers import RMSNorm, rotate
+
+Core = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class KVCache:
@@ -45,6 +49,7 @@ class Attention(nn.Module):
     def __init__(self, config: ModelConfig, layer: int):
         super().__init__()
         self.layer = layer
+        self.attend: Core = causal_attention  # of q over k and v, heads apart
         self.head_dim = config.head_dim
         D, d, bias = config.hidden_size, config.head_dim, config.attention_bias
         self.q_proj = nn.Linear(D, config.num_heads * d, bias=bias)
@@ -67,7 +72,7 @@ class Attention(nn.Module):
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         if cache is not None:
             k, v = cache.extend(self.layer, k, v)  # [B, K, S, d]
-        o = causal_attention(q, k, v)  # [B, H, T, d]
+        o = self.attend(q, k, v)  # [B, H, T, d]
         return self.o_proj(o.transpose(1, 2).flatten(2))  # [B, T, D]
 
     def _heads(self, x: torch.Tensor) -> torch.Tensor:

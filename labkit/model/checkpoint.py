@@ -1,9 +1,9 @@
 """Checkpoints as safetensors, in the folder layout of Hugging Face's Llama.
 
-What `save_checkpoint` writes, `transformers` reads, and the other way round for Llama and Qwen3
-folders, sharded or not. Only safetensors are read: a pickle is refused before a byte of it is run,
-and a file that an index names must lie in the folder. Writes are atomic: a temporary file, then a
-rename.
+What `save_checkpoint` writes, `transformers` reads, and the other way round for Llama, Qwen3 and
+Mixtral folders, sharded or not. Only safetensors are read: a pickle is refused before a byte of it
+is run, and a file that an index names must lie in the folder. Writes are atomic: a temporary file,
+then a rename.
 """
 
 import json
@@ -21,10 +21,16 @@ from labkit.model.files import (
     write_atomically,
     write_streamed,
 )
-from labkit.model.huggingface import config_from_hf, config_to_hf
+from labkit.model.huggingface import (
+    config_from_hf,
+    config_to_hf,
+    name_from_hf,
+    name_to_hf,
+)
 from labkit.model.transformer import Transformer
 
 PRETRAINED = Path(__file__).parent / "pretrained"  # nano, mini and mini-mha, trained and shipped
+BIAS = ".mlp.bias"  # of a router: it moves by a thousandth a step, which bf16 would lose
 WEIGHTS, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "config.json"
 
 
@@ -33,8 +39,9 @@ def save_checkpoint(
 ) -> None:
     """Write config.json and model.safetensors, each whole or not at all."""
     tensors = {
-        name: Pending(dtype=dtype, shape=tuple(t.shape), make=partial(t.to, dtype))
+        name: Pending(dtype=kept, shape=tuple(t.shape), make=partial(t.to, kept))
         for name, t in model.state_dict().items()
+        for kept in [t.dtype if name.endswith(BIAS) else dtype]
     }
     write_folder(folder, model.config, tensors)
 
@@ -42,10 +49,11 @@ def save_checkpoint(
 def write_folder(folder: str | Path, config: ModelConfig, tensors: Mapping[str, Pending]) -> None:
     """The same for tensors by their names in the model, one in memory at a time."""
     folder = Path(folder)
+    described = json.dumps(config_to_hf(config), indent=2) + "\n"  # it may refuse
     folder.mkdir(parents=True, exist_ok=True)
-    named = {_to_hf(name): tensor for name, tensor in tensors.items()}
+    named = {name_to_hf(name): tensor for name, tensor in tensors.items()}
     write_streamed(folder / WEIGHTS, named, {"format": "pt"})
-    write_atomically(folder / CONFIG, json.dumps(config_to_hf(config), indent=2) + "\n")
+    write_atomically(folder / CONFIG, described)
 
 
 def load_checkpoint(source: str | Path, dtype: torch.dtype = torch.float32) -> Transformer:
@@ -71,13 +79,18 @@ def load_checkpoint(source: str | Path, dtype: torch.dtype = torch.float32) -> T
     wanted = {name: p.shape for name, p in model.state_dict().items()}
     tensors: dict[str, torch.Tensor] = {}
     for path in _weight_files(folder):
-        tensors |= {_from_hf(name): t for name, t in read_safetensors(path)[0].items()}
+        tensors |= {name_from_hf(name): t for name, t in read_safetensors(path)[0].items()}
     if config.tied:
         tensors.pop("lm_head.weight", None)  # some writers store the embedding twice
     _check_names_and_shapes(folder, wanted, {name: t.shape for name, t in tensors.items()})
-    model.load_state_dict({name: t.to(dtype) for name, t in tensors.items()}, assign=True)
+    cast = {n: t if n.endswith(BIAS) else t.to(dtype) for n, t in tensors.items()}
+    model.load_state_dict(cast, assign=True)
     for parameter in model.parameters():
         parameter.requires_grad_()
+    for layer in model.modules():
+        for name, buffer in layer.named_buffers(recurse=False):
+            if buffer.is_meta:  # it is in no file
+                setattr(layer, name, torch.zeros_like(buffer, device="cpu"))
     return model
 
 
@@ -113,11 +126,3 @@ def _check_names_and_shapes(folder: Path, wanted: dict, found: dict) -> None:
             raise ValueError(
                 f"{folder}: {name} has shape {tuple(found[name])}, the config says {tuple(shape)}"
             )
-
-
-def _to_hf(name: str) -> str:
-    return name if name.startswith("lm_head") else f"model.{name}"
-
-
-def _from_hf(name: str) -> str:
-    return name.removeprefix("model.")

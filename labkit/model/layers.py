@@ -35,9 +35,9 @@ class RMSNorm(nn.Module):
 class SwiGLU(nn.Module):
     """The gated MLP of a layer: 3·D·F weights, 6·D·F FLOPs a token forward."""
 
-    def __init__(self, config: ModelConfig):
+    def __init__(self, hidden_size: int, intermediate_size: int):
         super().__init__()
-        D, F = config.hidden_size, config.intermediate_size
+        D, F = hidden_size, intermediate_size
         self.gate_proj = nn.Linear(D, F, bias=False)
         self.up_proj = nn.Linear(D, F, bias=False)
         self.down_proj = nn.Linear(F, D, bias=False)

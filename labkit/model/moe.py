@@ -23,12 +23,13 @@ scores are sigmoids.
 Shapes: T tokens of all leading dims together, D width, F hidden width, E experts, k choices.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import nn
 
-from labkit.model.config import ModelConfig
 from labkit.model.layers import SwiGLU
 
 
@@ -47,7 +48,8 @@ class MoE(nn.Module):
     Args:
         intermediate_size: hidden width of one expert.
         top_k: experts a token goes to.
-        balancing: hold a `bias` that shifts the choice; `updated_bias` moves it between steps.
+        balancing: hold a `bias` that shifts the choice, and count copies; `balance_experts` moves
+            the bias between steps.
 
     Raises:
         ValueError: if top_k is under 1 or above num_experts.
@@ -68,9 +70,13 @@ class MoE(nn.Module):
         self.top_k = top_k
         self.router = nn.Linear(hidden_size, num_experts, bias=False)
         self.experts = nn.ModuleList(
-            _expert(hidden_size, intermediate_size) for _ in range(num_experts)
+            SwiGLU(hidden_size, intermediate_size) for _ in range(num_experts)
         )
+        self.bias: torch.Tensor | None
+        self.counts: torch.Tensor | None  # copies since the last balancing
         self.register_buffer("bias", torch.zeros(num_experts) if balancing else None)
+        counts = torch.zeros(num_experts, dtype=torch.int64) if balancing else None
+        self.register_buffer("counts", counts, persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """x [..., D] to [..., D]."""
@@ -82,16 +88,28 @@ class MoE(nn.Module):
         Raises:
             ValueError: if a score is nan.
         """
+        routing = self.choose(x)
+        if lost := int(routing.weights.isnan().any(-1).sum()):
+            raise ValueError(f"router scores are nan for {lost} of {len(routing.weights)} tokens")
+        return routing
+
+    def choose(self, x: torch.Tensor) -> Routing:
+        """The same without a look at the numbers: whoever calls it asks for nan."""
         logits = self.router(x.reshape(-1, x.shape[-1]))  # [T, E]
         logits = logits if logits.dtype == torch.float64 else logits.float()
         scores = logits.softmax(-1)  # [T, E]
-        if lost := int(scores.isnan().any(-1).sum()):
-            raise ValueError(f"router scores are nan for {lost} of {len(scores)} tokens")
         choice = scores.detach() if self.bias is None else scores.detach() + self.bias
         indices = choice.topk(self.top_k, -1).indices  # [T, k]
         chosen = scores.gather(-1, indices)  # [T, k]
         weights = chosen / chosen.sum(-1, keepdim=True)
+        if self.counts is not None and logits.requires_grad:
+            logits.register_hook(partial(self._count, indices))
         return Routing(indices=indices, weights=weights, scores=scores, logits=logits)
+
+    def _count(self, indices: torch.Tensor, _: torch.Tensor) -> None:
+        """In backward: so evaluation does not count, and a layer that runs again counts once."""
+        if self.counts is not None:
+            self.counts += indices.flatten().bincount(minlength=len(self.counts))
 
     def mix(self, x: torch.Tensor, routing: Routing) -> torch.Tensor:
         """Every token through its experts, and their answers added by weight."""
@@ -138,16 +156,18 @@ def updated_bias(bias: torch.Tensor, counts: torch.Tensor, rate: float) -> torch
     return bias + rate * (counts.mean() - counts).sign().to(bias.dtype)
 
 
-def _expert(hidden_size: int, intermediate_size: int) -> SwiGLU:
-    """An MLP reads two numbers of a model's shape; the rest is as small as it can be."""
-    shape = ModelConfig(
-        hidden_size=hidden_size,
-        intermediate_size=intermediate_size,
-        num_layers=1,
-        num_heads=1,
-        num_kv_heads=1,
-        head_dim=2,
-        vocab_size=1,
-        max_seq_len=1,
-    )
-    return SwiGLU(shape)
+@torch.no_grad()
+def balance_experts(
+    model: nn.Module, rate: float, total: Callable[[torch.Tensor], torch.Tensor] = torch.clone
+) -> None:
+    """Move the bias of each layer by what its backwards have counted, and count anew.
+
+    Args:
+        model: with MoE layers at any depth; those without a bias are left alone.
+        rate: how far, in a score's unit.
+        total: sums counts [E] over the ranks that hold other tokens.
+    """
+    for layer in model.modules():
+        if isinstance(layer, MoE) and layer.bias is not None and layer.counts is not None:
+            layer.bias.copy_(updated_bias(layer.bias, total(layer.counts), rate))
+            layer.counts.zero_()

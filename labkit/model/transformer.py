@@ -1,7 +1,7 @@
 """The course's model on one process: the oracle for everything that runs on several.
 
     x = embed(tokens)
-    x += attention(norm(x)),  x += mlp(norm(x))      for each layer
+    x += attention(norm(x)),  x += mlp(norm(x))      for each layer; the MLP may be a mixture
     logits = head(norm(x))
 
 Parameter names are those of published Llama checkpoints without the prefix "model.", so that a
@@ -17,6 +17,7 @@ from torch.nn.functional import cross_entropy, linear
 from labkit.model.attention import Attention, KVCache
 from labkit.model.config import ModelConfig
 from labkit.model.layers import RMSNorm, SwiGLU, rope_frequencies, rope_table
+from labkit.model.moe import MoE
 
 IGNORE = -100  # a target that is not scored, the value that torch's cross_entropy skips
 
@@ -29,7 +30,7 @@ class Block(nn.Module):
         self.input_layernorm = RMSNorm(config.hidden_size, config.norm_eps)
         self.self_attn = Attention(config, layer)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.norm_eps)
-        self.mlp = SwiGLU(config)
+        self.mlp = _mlp(config)
 
     def forward(
         self,
@@ -40,6 +41,18 @@ class Block(nn.Module):
     ) -> torch.Tensor:
         x = x + self.self_attn(self.input_layernorm(x), cos, sin, cache)  # [B, T, D]
         return x + self.mlp(self.post_attention_layernorm(x))  # [B, T, D]
+
+
+def _mlp(config: ModelConfig) -> nn.Module:
+    if not config.num_experts:
+        return SwiGLU(config.hidden_size, config.intermediate_size)
+    return MoE(
+        hidden_size=config.hidden_size,
+        intermediate_size=config.intermediate_size,
+        num_experts=config.num_experts,
+        top_k=config.top_k,
+        balancing=config.balancing,
+    )
 
 
 class Transformer(nn.Module):

@@ -19,6 +19,7 @@ Shapes: T tokens of this rank, D width, E experts, k choices, R rows that arrive
 """
 
 import copy
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -34,14 +35,23 @@ class ExpertParallelMoE(nn.Module):
 
     Args:
         moe: the whole layer, with the same weights on every rank: `experts`, an nn.ModuleList, and
-            `route(x)`, whose result has `indices` and `weights` [T, k].
+            `choose(x)`, whose result has `indices` and `weights` [T, k].
         group: the ranks that share the experts; rank r holds E/ep of them from r E/ep on.
+        make_expert: what is kept of an expert of the whole layer; a copy.
+
+    Parameters have the names that they have in the whole layer: `experts.5` is the sixth of all.
 
     Raises:
         ValueError: if the experts do not divide over the group, or the caller is not in it.
     """
 
-    def __init__(self, moe: nn.Module, group: dist.ProcessGroup) -> None:
+    def __init__(
+        self,
+        moe: nn.Module,
+        group: dist.ProcessGroup,
+        *,
+        make_expert: Callable[[nn.Module], nn.Module] = copy.deepcopy,
+    ) -> None:
         super().__init__()
         rank, size = place_in(group)
         experts: Any = moe.experts
@@ -51,21 +61,32 @@ class ExpertParallelMoE(nn.Module):
             raise ValueError(f"{len(experts)} experts over ep={size}: they must divide")
         self.group, self.num_experts = group, len(experts)
         share = len(experts) // size
-        own = nn.ModuleList(copy.deepcopy(f) for f in experts[rank * share : (rank + 1) * share])
-        self.local = copy.deepcopy(moe, {id(experts): own})  # the layer with own experts only
+        mine = range(rank * share, (rank + 1) * share)
+        self.experts = Experts({str(i): make_expert(experts[i]) for i in mine})
+        local = copy.deepcopy(moe, {id(experts): self.experts})  # a router with own experts only
+        for name, child in local.named_children():
+            self.add_module(name, child)
+        for name, buffer in local.named_buffers(recurse=False):
+            kept = name not in local._non_persistent_buffers_set
+            self.register_buffer(name, buffer, persistent=kept)
+        self._local = (local,)  # in a tuple: all it has is registered above, by its own name
 
     @property
-    def experts(self) -> Any:
-        """This rank's, in the order of the whole layer."""
-        return self.local.experts
+    def local(self) -> Any:
+        """The layer given, with this rank's experts only."""
+        return self._local[0]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """x [..., D], tokens of this rank, to [..., D]; every rank of the group has to call it."""
+        """x [..., D], tokens of this rank, to [..., D]; every rank of the group has to call it.
+
+        Raises:
+            ValueError: on every rank, and before a token is sent, if a score of any rank is nan.
+        """
         return self.mix(x, self.route(x))
 
     def route(self, x: torch.Tensor) -> Any:
-        """The layer's own routing of x; numbers of experts are those of the whole layer."""
-        return self.local.route(x)  # type: ignore[operator]
+        """The layer's own choice for x; numbers of experts are those of the whole layer."""
+        return self.local.choose(x)  # type: ignore[operator]
 
     def mix(self, x: torch.Tensor, routing: Any) -> torch.Tensor:
         """Every token through its experts, wherever they are, and the answers added by weight."""
@@ -77,12 +98,15 @@ class ExpertParallelMoE(nn.Module):
             rows.requires_grad_()  # backward has to reach dispatch on every rank, or on none
 
         counts = chosen.bincount(minlength=self.num_experts)  # [E]
-        arriving = all_to_all(counts, self.group).unflatten(0, (-1, len(self.experts)))
+        lost = routing.weights.isnan().any(-1).sum()
+        # Negative counts say how many scores were lost: all ranks hear it, and it costs no byte.
+        arriving = all_to_all(counts.where(lost == 0, -lost), self.group)
+        _check_scores(arriving := arriving.unflatten(0, (-1, len(self.experts))))
         there = counts.view(arriving.shape).sum(1).tolist()
         here = arriving.sum(1).tolist()  # from each rank
 
         received = all_to_all(rows, self.group, there, here)  # [R, D]
-        answers = self._run_experts(received, arriving)  # [R, D]
+        answers = self.experts(received, arriving)  # [R, D]
         returned = all_to_all(answers, self.group, here, there)  # [T k, D]
 
         copies = returned[order.argsort()].unflatten(0, routing.indices.shape)  # [T, k, D]
@@ -92,14 +116,25 @@ class ExpertParallelMoE(nn.Module):
             out = out + weights[:, slot] * copies[:, slot]
         return out.view(x.shape)
 
-    def _run_experts(self, rows: torch.Tensor, arriving: torch.Tensor) -> torch.Tensor:
+
+class Experts(nn.ModuleDict):
+    """This rank's experts, by their numbers in the whole layer."""
+
+    def forward(self, rows: torch.Tensor, arriving: torch.Tensor) -> torch.Tensor:
         """Rows [R, D] by source, then expert; arriving [ep, E/ep] counts them so."""
         expert = torch.arange(arriving.shape[1], device=rows.device).repeat(len(arriving))
         order = expert.repeat_interleave(arriving.flatten()).argsort(stable=True)  # [R]
         parts = rows[order].split(arriving.sum(0).tolist())
         # An expert without rows runs too: its gradients are zeros, not None.
-        answers = torch.cat([f(part) for f, part in zip(self.experts, parts, strict=True)])
-        return answers[order.argsort()]
+        answers = [f(part) for f, part in zip(self.values(), parts, strict=True)]
+        return torch.cat(answers)[order.argsort()]
+
+
+def _check_scores(arriving: torch.Tensor) -> None:
+    """Raise a ValueError if a rank sent how many of its scores are nan in the place of counts."""
+    told = [f"{-n} tokens of group rank {rank}" for rank, n in enumerate(arriving[:, 0]) if n < 0]
+    if told:
+        raise ValueError(f"router scores are nan for {', '.join(told)}")
 
 
 class Balance(NamedTuple):

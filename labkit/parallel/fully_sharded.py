@@ -29,7 +29,7 @@ with the others. An optimizer's update must be element-wise (labkit/comm/pieces.
 Source: ZeRO (arXiv 1910.02054), sections 5.3 and 7.2.2; PyTorch FSDP (arXiv 2304.11277).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -54,6 +54,8 @@ class FullyShardedModel(nn.Module):
         prefetch: gather the next unit while one computes; else only one is alive.
         compute_dtype: of gathered weights and of the gradients sent, such as torch.bfloat16;
             shards and their gradients keep the module's. Inputs are the caller's to convert.
+        keep: whether to shard a parameter, by its name; the others are left alone, for another
+            group, say.
 
     Raises:
         ValueError: for units outside the module or inside one another, a parameter shared by two
@@ -68,13 +70,15 @@ class FullyShardedModel(nn.Module):
         units: Sequence[nn.Module] | None = None,
         prefetch: bool = True,
         compute_dtype: torch.dtype | None = None,
+        keep: Callable[[str], bool] = lambda name: True,
     ) -> None:
         super().__init__()
         check_member(group)
-        shares = share_out(module, outermost_layers(module) if units is None else units)
+        shares = share_out(module, outermost_layers(module) if units is None else units, keep)
         if not shares:
             raise ValueError("the module has 0 parameters: nothing to shard")
-        broadcast_state([*module.parameters(), *module.buffers()], group)
+        named = [*module.named_parameters(), *module.named_buffers()]
+        broadcast_state([tensor for name, tensor in named if keep(name)], group)
         self.module = module
         self.group = group
         self.prefetch = prefetch
@@ -113,9 +117,10 @@ class FullyShardedModel(nn.Module):
         return clip_pieces(self.pieces, clip_norm, self.group)
 
     def _before_forward(self, unit: ShardedUnit, module: nn.Module, args: Any) -> None:
-        unit.gather()
-        if _in_backward():  # recomputation
+        if _in_backward():  # recomputation: what it gathers stays for backward
+            self._before_backward(unit)
             return
+        unit.gather()
         if unit is not self._root and unit not in self._order:
             self._order.append(unit)
         elif self.prefetch:
@@ -130,8 +135,8 @@ class FullyShardedModel(nn.Module):
             if isinstance(each, torch.Tensor) and each.requires_grad:
                 each.register_hook(partial(self._before_backward, unit))
 
-    def _before_backward(self, unit: ShardedUnit, grad: torch.Tensor) -> None:
-        """The gradient of the unit's output is there, so units after it are done."""
+    def _before_backward(self, unit: ShardedUnit, grad: torch.Tensor | None = None) -> None:
+        """The gradient of the unit's output is there, or comes next, so units after it are done."""
         if self._backward != (number := torch._C._current_graph_task_id()):
             self._backward = number
             torch.autograd.Variable._execution_engine.queue_callback(self._end_of_backward)

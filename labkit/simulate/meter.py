@@ -32,7 +32,9 @@ import torch
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
+from labkit.measure.lending import Loans
 from labkit.simulate.holding import CATEGORIES, LASTING, Holding
 
 UNKNOWN = -1  # number of a storage that was made elsewhere
@@ -59,6 +61,7 @@ class Meter(TorchDispatchMode):
         self._updating = False
         self._modules: list[nn.Module] = []
         self._optimizers: list[torch.optim.Optimizer] = []
+        self._loans = Loans()
 
     def watch(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Name the owner of parameters, and the one of optimizer state; there may be several."""
@@ -94,10 +97,12 @@ class Meter(TorchDispatchMode):
             return result
 
         setattr(torch.UntypedStorage, "resize_", resize)  # noqa: B010 (the stub calls it a method)
+        self._loans.__enter__()
         return super().__enter__()
 
     def __exit__(self, *error: Any) -> None:
         setattr(torch.UntypedStorage, "resize_", self._plain_resize)  # noqa: B010
+        self._loans.__exit__(*error)
         super().__exit__(*error)
 
     @classmethod
@@ -107,6 +112,10 @@ class Meter(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if self._loans.are_due:
+            self._loans.settle(tree_leaves((args, kwargs)))
+        if func.namespace == "c10d":
+            self._loans.lend(x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor))
         result = func(*args, **(kwargs or {}))
         if func.namespace == "aten" and func not in VIEWS:
             if self._was_in_backward != _in_backward():

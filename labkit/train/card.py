@@ -24,6 +24,7 @@ class Trained:
         losses: nats a token, one a step.
         scores: bits a byte on the held-out works, by what was scored.
         command: what made it.
+        layout: the ranks that its last steps ran on.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Trained:
     losses: list[float]
     scores: dict[str, float]
     command: str
+    layout: str = "one process"
 
 
 def model_card(run: Trained) -> str:
@@ -72,6 +74,7 @@ def _rows(run: Trained) -> list[tuple[str, str]]:
         ("Trained on", f"{len(corpus.train)} works, {corpus.num_train_bytes:,} bytes"),
         ("Held out", ", ".join(f"*{work}*" for work in corpus.held_out)),
         ("Steps", f"{settings.steps:,} of {settings.batch_size} × {settings.seq_len} tokens"),
+        ("Layout of the last steps", run.layout),
         ("Tokens seen", f"{tokens:,} ({tokens / corpus.num_train_bytes:.2f} epochs)"),
         ("Loss", f"{first:.3f} at the first step, {mean:.3f} over the last {len(last)}"),
         *((f"Held-out bits a byte, {what}", f"{score:.3f}") for what, score in run.scores.items()),

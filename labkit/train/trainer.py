@@ -3,6 +3,7 @@
     loss  = sum over the batch's scored tokens of cross-entropy / number of them
     g     ← g · min(1, clip / ‖g‖)                       one norm over all parameters
     w     ← AdamW(w, g), lr(step): linear warm-up, then a cosine down to a tenth
+    b     ← b + rate · sign(mean load − load)            of each expert, in a mixture that balances
 
 A step is a function of (weights, optimizer state, step, scaler): stopping and resuming changes no
 number, and neither does recomputation. In fp16 a step whose gradients overflow is skipped.
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from labkit.model.moe import balance_experts
 from labkit.model.transformer import IGNORE, Transformer, next_token_loss
 from labkit.parallel.recompute import recomputing
 from labkit.train.data import Batches
@@ -36,6 +38,8 @@ class TrainSettings:
         recompute: "none"; "full", each layer keeps its input only and runs again in backward;
             "selective", its two norms do. (The attention core, which the paper selects, is one
             fused operator here: it keeps no scores, with or without recomputation.)
+        balancing_rate: how far a step moves the routers' bias, in a model that balances its
+            experts.
     """
 
     steps: int
@@ -52,6 +56,7 @@ class TrainSettings:
     seed: int = 0
     precision: str = "bf16"
     recompute: str = "none"
+    balancing_rate: float = 0.0
 
     def __post_init__(self):
         if self.steps < 1:
@@ -65,6 +70,8 @@ class TrainSettings:
             raise ValueError(f"precision {self.precision!r} is not 'fp32', 'bf16' or 'fp16'")
         if self.recompute not in ("none", "selective", "full"):
             raise ValueError(f"recompute {self.recompute!r} is not 'none', 'selective' or 'full'")
+        if self.balancing_rate < 0:
+            raise ValueError(f"balancing_rate is {self.balancing_rate}; it must be at least 0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +140,7 @@ def train_step(
         group["lr"] = lr
     if finite:
         optimizer.step()
+    balance_experts(model, settings.balancing_rate)
     if scaler is not None:
         scaler.update(finite)
     return StepResult(step=step, loss=total, grad_norm=norm.item(), lr=lr, skipped=not finite)

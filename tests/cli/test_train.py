@@ -71,7 +71,10 @@ def test_an_interrupted_run_resumes_to_the_same_weights(tmp_path, corpus):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["train", "--model", "giant"], "no recipe for 'giant'; there are mini, mini-mha, nano"),
+        (
+            ["train", "--model", "giant"],
+            "no recipe for 'giant'; there are mini, mini-mha, mini-moe, nano",
+        ),
         (["train", "--corpus", "/no/such/folder"], "no folder /no/such/folder"),
         (["train", "--steps", "0"], "steps is 0"),
         (["train", "--corpus", "pydoc", "--seq-len", "999999"], "has no window of 999999"),

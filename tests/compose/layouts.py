@@ -5,8 +5,7 @@ from functools import partial
 
 import torch
 
-from labkit.comm.mesh import Mesh
-from labkit.compose import parallelize
+from labkit.compose import make_mesh, parallelize
 from labkit.compose.parallel_files import load_parallel, save_parallel
 from labkit.compose.whole_state import whole_state
 from labkit.launch import run_ranks
@@ -14,9 +13,10 @@ from tests.compose.one_process import ADAMW, CLIP, batch, decay, nano
 
 
 def build(plan, changes):
-    mesh = Mesh(dp=plan.dp, pp=plan.pp, tp=plan.tp)
     model = nano(**{"num_layers": 4, **changes})
-    return parallelize(model, plan, mesh, ADAMW, clip_norm=CLIP, options=decay)
+    rate = 0.01 if model.config.balancing else 0.0
+    how = dict(clip_norm=CLIP, options=decay, balancing_rate=rate)
+    return parallelize(model, plan, make_mesh(plan), ADAMW, **how)
 
 
 def run(group, plan, root, *, until, save_at=(), resume=True, die_at=None, changes=()):

@@ -10,11 +10,11 @@ from functools import cache, partial
 
 import torch
 
-from labkit.comm.mesh import Mesh
-from labkit.compose import parallelize
+from labkit.compose import make_mesh, parallelize
 from labkit.compose.whole_state import whole_state
 from labkit.launch import run_ranks
 from labkit.model.config import PRESETS
+from labkit.model.moe import balance_experts
 from labkit.model.transformer import IGNORE, Transformer, initialise, next_token_loss
 
 STEPS, ROWS, LENGTH, WORDS, CLIP = 5, 8, 8, 259, 1.0
@@ -25,7 +25,8 @@ ADAMW = partial(torch.optim.AdamW, lr=1e-2, weight_decay=0.1)
 
 def nano(**changes):
     """The preset with two layers, unless more are asked for, and biases that are not 0."""
-    model = Transformer(replace(PRESETS["nano"], **{"num_layers": 2, **changes})).double()
+    shape = replace(PRESETS["nano"], **{"num_layers": 2, **changes})
+    model = Transformer(shape).double()
     generator = torch.Generator().manual_seed(0)
     initialise(model, generator)
     for name, parameter in model.named_parameters():
@@ -50,7 +51,7 @@ def decay(name, shape):
 
 
 @cache
-def serial(make_optimizer, changes=(), num_steps=STEPS):
+def serial(make_optimizer, changes=(), num_steps=STEPS, balancing_rate=0.0):
     """(losses, norms, state by name) of the run on one process."""
     model = nano(**dict(changes))
     named = dict(model.named_parameters())
@@ -65,14 +66,22 @@ def serial(make_optimizer, changes=(), num_steps=STEPS):
         losses.append(loss.item())
         optimizer.step()
         optimizer.zero_grad()
-    state = {name: {"weight": p.detach(), **optimizer.state[p]} for name, p in named.items()}
+        balance_experts(model, balancing_rate)
+    kept = model.state_dict(keep_vars=True).items()
+    state = {name: {"weight": p.detach(), **optimizer.state[p]} for name, p in kept}
     return losses, norms, state
 
 
-def train(plan, mesh, make_optimizer, changes, num_steps):
+def train(plan, make_optimizer, changes, num_steps, balancing_rate):
     """(losses, norms, state) of the parallel run on this rank."""
     parallel = parallelize(
-        nano(**dict(changes)), plan, mesh, make_optimizer, clip_norm=CLIP, options=decay
+        nano(**dict(changes)),
+        plan,
+        make_mesh(plan),
+        make_optimizer,
+        clip_norm=CLIP,
+        options=decay,
+        balancing_rate=balancing_rate,
     )
     losses, norms = [], []
     for step in range(num_steps):
@@ -81,22 +90,20 @@ def train(plan, mesh, make_optimizer, changes, num_steps):
     return losses, norms, whole_state(parallel)
 
 
-def train_all(group, plans, make_optimizer, changes, num_steps):
-    """One world, several plans on the same axes; the state of rank 0 only, for all are alike."""
-    first = plans[0]
-    mesh = Mesh(dp=first.dp, pp=first.pp, tp=first.tp)
-    results = [train(plan, mesh, make_optimizer, changes, num_steps) for plan in plans]
+def train_all(group, plans, *how):
+    """One world, several plans; the state of rank 0 only, for all are alike."""
+    results = [train(plan, *how) for plan in plans]
     if torch.distributed.get_rank(group) == 0:
         return results
     return [(losses, norms, None) for losses, norms, _ in results]
 
 
-def assert_same(plans, make_optimizer=SGD, num_steps=3, **changes):
+def assert_same(plans, make_optimizer=SGD, num_steps=3, balancing_rate=0.0, **changes):
     """Every rank's losses and norms, and the whole state, are those of one process."""
     key = tuple(changes.items())
-    losses, norms, state = serial(make_optimizer, key, num_steps)
-    world_size = plans[0].world_size
-    for results in run_ranks(train_all, world_size, plans, make_optimizer, key, num_steps):
+    losses, norms, state = serial(make_optimizer, key, num_steps, balancing_rate)
+    how = make_optimizer, key, num_steps, balancing_rate
+    for results in run_ranks(train_all, plans[0].world_size, plans, *how, timeout=120):
         for plan, (got_losses, got_norms, got_state) in zip(plans, results, strict=True):
             told = partial("{}: {}".format, plan)
             torch.testing.assert_close(got_losses, losses, **TOL, msg=told)

@@ -43,6 +43,7 @@ THERE_AND_BACK = [
     ("zero2 tp2", "tp1"),
 ]
 TIED = (("tied", True), ("qk_norm", True), ("attention_bias", True))
+KINDS = ((), TIED)
 
 
 def numbers_in(folder):
@@ -82,6 +83,29 @@ def test_a_tied_embedding_is_written_once(tmp_path):
     assert_equal(got, saved)
 
 
+EXPERTS = (("num_experts", 4), ("top_k", 2), ("balancing", True))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (Plan(ep=2), Plan(ep=4)),
+        (Plan(tp=2, ep=2, zero=1), Plan()),
+        (Plan(cp=2, ep=2, zero=3), Plan(pp=2, dp=2)),
+    ],
+    ids=str,
+)
+def test_experts_there_and_back(first, second, tmp_path):
+    """Experts, routers and their balancing bias, by the numbers of the whole model."""
+    how = dict(resume=False, changes=EXPERTS)
+    _, _, saved = on_ranks(first, tmp_path / "a", until=2, save_at=[2], **how)
+    assert saved["layers.0.mlp.bias"]["weight"].abs().max() > 0
+    assert_equal(on_ranks(second, tmp_path / "a", until=2, changes=EXPERTS)[1], saved)
+    reshard(latest(tmp_path / "a"), tmp_path / "b", second)
+    reshard(latest(tmp_path / "b"), tmp_path / "c", first)
+    assert_equal(on_ranks(first, tmp_path / "c", until=2, changes=EXPERTS)[1], saved)
+
+
 def same_cuts(group, plan, root, changes):
     """The offline rule of how a parameter is cut is that of the stages themselves."""
     parallel = build(plan, dict(changes))
@@ -102,8 +126,19 @@ def same_cuts(group, plan, root, changes):
     assert set(slices_of(checkpoint, config, plan, rank)) == mine
 
 
-@pytest.mark.parametrize("plan", [Plan(tp=4), Plan(tp=2, pp=2), Plan(dp=2, pp=2)], ids=str)
-@pytest.mark.parametrize("changes", [(), TIED], ids=["llama", "qwen"])
+@pytest.mark.parametrize(
+    ("plan", "changes"),
+    [
+        *[
+            (plan, how)
+            for plan in (Plan(tp=4), Plan(tp=2, pp=2), Plan(dp=2, pp=2))
+            for how in KINDS
+        ],
+        (Plan(ep=2, tp=2), EXPERTS),
+        (Plan(cp=2, ep=2), EXPERTS),
+    ],
+    ids=str,
+)
 def test_offline_and_on_ranks_the_same_slices(plan, changes, tmp_path):
     run_ranks(same_cuts, plan.world_size, plan, tmp_path, changes)
 

@@ -165,7 +165,7 @@ def test_what_does_not_fit_is_refused_on_every_rank_before_anything_is_sent():
         ranks[0][0],
         [
             "the plan has dp=4, the mesh has dp=2",
-            "the plan has tp=1, the mesh has tp=2: a plan of 2 ranks needs Mesh(dp=2, pp=1, tp=1)",
+            "the mesh has tp=2: a plan of 2 ranks needs Mesh(dp=2, pp=1, cp=1, ep=1, tp=1)",
             "3 heads over tp=2",
             "clip_norm is 0.0",
             "a batch of 3 over dp=2 and 1 micro-batches: use a multiple of 2 sequences",

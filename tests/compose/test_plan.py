@@ -12,6 +12,7 @@ import pytest
 from labkit.compose import Plan
 from labkit.model.config import PRESETS
 
+FOUR = dict(num_experts=4, top_k=2)
 NANO = PRESETS["nano"]  # 4 layers, 4 heads, 2 KV heads, 176 hidden units, 512 tokens
 
 
@@ -20,6 +21,9 @@ NANO = PRESETS["nano"]  # 4 layers, 4 heads, 2 KV heads, 176 hidden units, 512 t
     [
         (dict(dp=0), "dp is 0, the least is 1"),
         (dict(num_micro_batches=0), "num_micro_batches is 0, the least is 1"),
+        (dict(cp=0), "cp is 0, the least is 1"),
+        (dict(ep=-1), "ep is -1, the least is 1"),
+        (dict(cp=2, context="bus"), "'bus' is not one of .*'ring'"),
         (dict(zero=4), r"stages \(0, 1, 2, 3\), got 4"),
         (dict(recompute="all"), "'all' is not one of .*'selective'"),
         (dict(schedule="2f2b"), "'2f2b' is not one of .*'1f1b'"),
@@ -43,6 +47,29 @@ def test_a_plan_that_cannot_be(fields, told):
     ("fields", "config", "batch", "told"),
     [
         (dict(tp=3), {}, (4, 8), "4 heads over tp=3.*use a tp that divides 4"),
+        (dict(ep=2), {}, (4, 8), "ep=2 for a model of 0 experts: use ep=1 and a larger dp"),
+        (dict(ep=8), FOUR, (8, 8), "4 experts over ep=8: a rank would have none.*most is ep=4"),
+        (dict(ep=3), FOUR, (6, 8), "4 experts over ep=3: the number must divide.*divisor of 4"),
+        (dict(ep=2, dp=2), FOUR, (6, 8), "6 over dp=2, ep=2 and 1 .*a multiple of 4"),
+        (dict(cp=2), {}, (4, 6), "6 tokens over cp=2: zigzag.*a multiple of 4"),
+        (
+            dict(cp=2, tp=4, sequence_parallel=True),
+            {},
+            (4, 12),
+            "6 tokens of 12 over cp=2 over tp=4 .*a multiple of 8",
+        ),
+        (
+            dict(cp=4, tp=2, context="heads"),
+            {},
+            (4, 8),
+            "2 heads of a tp rank over cp=4: cp must divide; use .ring",
+        ),
+        (
+            dict(cp=2, context="heads"),
+            dict(num_heads=6, num_kv_heads=3),
+            (4, 8),
+            "3 KV heads of a tp rank over cp=2: one number must divide",
+        ),
         (
             dict(tp=8),
             dict(num_heads=8, num_kv_heads=8, intermediate_size=100),

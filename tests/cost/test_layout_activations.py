@@ -13,6 +13,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from labkit.comm.mesh import Mesh
+from labkit.compose.plan import Plan
 from labkit.compose.stages import ParallelStage
 from labkit.compose.tensor_parallel import kv_group_of
 from labkit.cost.activations import BlockShape, block_activation_bytes
@@ -44,15 +46,16 @@ KEPT = [
 ]
 
 
-def saved_bytes(config, mode, sequence, recompute, group, kv_group):
+def saved_bytes(config, mode, sequence, recompute, mesh, kv_group):
     """What each of three stages keeps of one micro-batch."""
     model = Transformer(config).to(torch.bfloat16 if mode == "bf16" else torch.float32)
     tokens = torch.arange(ROWS * SEQ_LEN).view(ROWS, SEQ_LEN)
-    length = SEQ_LEN // group.size() if sequence else SEQ_LEN
+    tp = mesh.size("tp")
+    plan = Plan(tp=tp, sequence_parallel=sequence, recompute=recompute)
+    length = SEQ_LEN // tp if sequence else SEQ_LEN
     found = []
     for layers in (range(2), range(2, 3), range(3, 4)):
-        settings = dict(sequence=sequence, recompute=recompute)
-        stage = ParallelStage(model, layers, group, kv_group, **settings)
+        stage = ParallelStage(model, layers, mesh, kv_group, plan)
         x = torch.randn(ROWS, length, config.hidden_size, dtype=model.norm.weight.dtype)
         x = tokens if layers.start == 0 else x.requires_grad_()
         products = torch.autocast("cpu", torch.bfloat16) if mode == "autocast" else nullcontext()
@@ -65,12 +68,12 @@ def saved_bytes(config, mode, sequence, recompute, group, kv_group):
 
 
 def run_stages(group):
-    found = {}
+    found, mesh = {}, Mesh(tp=group.size())
     for name, mode, sequence, recompute in KEPT:
         config = CONFIGS[name]
-        kv_group = kv_group_of(config, group)
+        kv_group = kv_group_of(config, mesh.group("tp"))
         found[name, mode, sequence, recompute] = saved_bytes(
-            config, mode, sequence, recompute, group, kv_group
+            config, mode, sequence, recompute, mesh, kv_group
         )
     return found
 
@@ -140,8 +143,7 @@ class LiveLogits(TorchDispatchMode):
 
 def run_loss(group, mode):
     model = Transformer(NANO).to(torch.bfloat16 if mode == "bf16" else torch.float32)
-    settings = dict(sequence=False, recompute="none")
-    stage = ParallelStage(model, range(4), group, None, **settings)
+    stage = ParallelStage(model, range(4), Mesh(tp=group.size()), None, Plan(tp=group.size()))
     tokens = torch.arange(ROWS * SEQ_LEN).view(ROWS, SEQ_LEN)
     products = torch.autocast("cpu", torch.bfloat16) if mode == "autocast" else nullcontext()
     words = -(-259 // group.size())

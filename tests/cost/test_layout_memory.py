@@ -89,7 +89,7 @@ def step_by_plan(plan):
     for replica in parallel.replicas:
         watch_gradients(replica, seen)
     with Fullest(module) as saved:
-        parallel.forward_backward(parallel.own_rows(tokens), parallel.own_rows(tokens))
+        parallel.forward_backward(parallel.own_tokens(tokens), parallel.own_tokens(tokens))
     grads = [p.parameter.grad for p in parallel.pieces if p.parameter.grad is not None]
     gradient_bytes = max(sum(seen), bytes_of(grads))  # whole in backward, or a shard after it
     parallel.update()

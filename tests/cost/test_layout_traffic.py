@@ -192,8 +192,10 @@ def test_keys_and_values_go_round_and_come_back_with_gradients(recompute, rounds
 def test_each_token_goes_to_its_experts_and_back(recompute, times):
     layout = Layout(ep=4, num_micro_batches=2, recompute=recompute)
     told = layout_traffic(ARCHITECTURES["mixtral-8x7b"], layout, seq_len=64)["ep"]
-    assert told.num_exchanges == times * 32 * 2
-    assert told.bytes_sent == times * 32 * 2 * Fraction(3, 4) * (2 * 64 * 2 * 4096)
+    forwards = times // 2 - 1  # each tells the counts of the eight experts first
+    assert told.num_exchanges == (times + forwards) * 32 * 2
+    rows_bytes, counts_bytes = times * (2 * 64 * 2 * 4096), forwards * 8 * 8
+    assert told.bytes_sent == 32 * 2 * Fraction(3, 4) * (rows_bytes + counts_bytes)
 
 
 def test_a_layout_that_does_not_fit():

@@ -77,7 +77,7 @@ def test_the_serial_attention_is_the_models(heads, kv_heads):
 
 
 def test_the_serial_mlp_is_the_models():
-    mlp = SwiGLU(config(6, 10, 2, 1, 2)).double()
+    mlp = SwiGLU(6, 10).double()
     x = draw(2, (2, 3, 6))[0]
     weights = mlp.gate_proj.weight, mlp.up_proj.weight, mlp.down_proj.weight
     torch.testing.assert_close(gated(x, *weights), mlp(x), rtol=0, atol=1e-12)

@@ -188,3 +188,50 @@ def test_tied_models_come_back(tmp_path):
     save_checkpoint(tmp_path, model, torch.float32)
     assert "lm_head.weight" not in load_file(tmp_path / "model.safetensors")
     assert torch.equal(load_checkpoint(tmp_path).embed_tokens.weight, model.embed_tokens.weight)
+
+
+def test_a_mixture_comes_back_with_a_bias_of_fp32_and_mixtrals_names(tmp_path):
+    model = Transformer(PRESETS["nano-moe"])
+    generator = torch.Generator().manual_seed(0)
+    initialise(model, generator)
+    for layer in model.layers:
+        layer.mlp.bias.normal_(0, 1e-3, generator=generator)
+    save_checkpoint(tmp_path, model)
+    stored = load_file(tmp_path / "model.safetensors")
+    mixture = "model.layers.3.block_sparse_moe"
+    mlps = {f"{mixture}.experts.{e}.w{w}.weight" for e in range(8) for w in (1, 2, 3)}
+    wanted = {f"{mixture}.gate.weight", f"{mixture}.bias", *mlps}
+    assert {name for name in stored if name.startswith(mixture)} == wanted
+    assert not any(".mlp." in name for name in stored)
+    for name, ours in (("w1", "gate_proj"), ("w2", "down_proj"), ("w3", "up_proj")):
+        weight = model.layers[3].mlp.experts[5].get_submodule(ours).weight
+        assert torch.equal(stored[f"{mixture}.experts.5.{name}.weight"], weight.bfloat16())
+
+    back = load_checkpoint(tmp_path)
+    assert back.config == model.config
+    found = back.state_dict()
+    assert found.keys() == model.state_dict().keys()
+    for name, tensor in model.state_dict().items():
+        kept = tensor if name.endswith(".mlp.bias") else tensor.bfloat16().float()
+        assert torch.equal(found[name], kept), name
+    for name, tensor in stored.items():
+        assert (tensor.dtype == torch.float32) == name.endswith("moe.bias"), name
+    assert not any(layer.mlp.counts.any() for layer in back.layers)
+
+
+@pytest.mark.parametrize("balancing", [True, False])
+def test_config_json_says_whether_routers_balance(balancing):
+    config = replace(PRESETS["nano-moe"], balancing=balancing)
+    raw = json.loads(json.dumps(config_to_hf(config)))
+    assert (raw["model_type"], raw["balancing"]) == ("mixtral", balancing)
+    assert config_from_hf(raw) == config
+    del raw["balancing"]  # as Mixtral's own file
+    assert config_from_hf(raw) == replace(config, balancing=False)
+
+
+@pytest.mark.parametrize("change", [dict(qk_norm=True), dict(attention_bias=True)])
+def test_a_mixture_that_nobody_reads_is_not_written(change, tmp_path):
+    model = Transformer(replace(PRESETS["nano-moe"], **change))
+    with pytest.raises(ValueError, match=r"8 experts with qk_norm .* no other mixture is written"):
+        save_checkpoint(tmp_path, model)
+    assert not (tmp_path / "config.json").exists()

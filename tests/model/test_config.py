@@ -44,6 +44,12 @@ def test_parameter_counts(name, published):
         (dict(num_heads=3), "3 query heads do not divide over 2 KV heads"),
         (dict(head_dim=3), "head_dim 3 is odd"),
         (dict(num_layers=0), "num_layers is 0"),
+        (dict(num_experts=4, top_k=5), "top_k 5 of 4 experts: choose 1 to 4"),
+        (dict(num_experts=4), "top_k 0 of 4 experts: choose 1 to 4"),
+        (dict(num_experts=4, top_k=-1), "top_k -1 of 4 experts"),
+        (dict(num_experts=-4, top_k=2), "top_k 2 of -4 experts"),
+        (dict(top_k=2), "top_k 2 and balancing False with num_experts 0"),
+        (dict(balancing=True), "top_k 0 and balancing True with num_experts 0"),
     ],
 )
 def test_sizes_that_do_not_fit(change, message):

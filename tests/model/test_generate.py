@@ -37,6 +37,20 @@ def test_greedy_equals_reading_everything_again(model):
     assert list(generate(model, encode("To be"), 10, temperature=1e-6)) == want
 
 
+def test_a_mixture_with_a_cache_equals_reading_everything_again():
+    net = Transformer(replace(PRESETS["nano-moe"], max_seq_len=16)).double()
+    generator = torch.Generator().manual_seed(0)
+    initialise(net, generator)
+    for parameter in net.parameters():
+        parameter.data *= 1 if parameter.dim() == 1 else 5
+    for layer in net.layers:
+        layer.mlp.bias.normal_(0, 0.1, generator=generator)
+    want = greedy_without_cache(net, encode("To be"), 10)
+    assert list(generate(net, encode("To be"), 10, temperature=0)) == want
+    assert len(set(want)) > 1
+    assert not any(layer.mlp.counts.any() for layer in net.layers)
+
+
 def test_a_seed_repeats_the_draw(model):
     one, two, other = (
         list(generate(model, [65], 12, generator=torch.Generator().manual_seed(s)))

@@ -20,6 +20,7 @@ from labkit.model.moe import (
     router_z_loss,
     updated_bias,
 )
+from labkit.parallel.recompute import recomputing
 
 ATOL = 1e-12  # sums of at most 41 terms of unit scale in float64
 ROUTINGS = {"random": [0, 0, 0, 0], "one pair": [0, 9, 0, 9], "an empty expert": [0, 0, -9, 0]}
@@ -159,3 +160,19 @@ def test_what_does_not_fit_is_refused():
         x[1, 2] = bad
         with pytest.raises(ValueError, match="nan for 1 of 3 tokens"):
             layer().route(x)
+
+
+def test_copies_are_counted_once_and_only_in_training():
+    moe, x = layer(2, [0.0] * 4), tokens(9)
+    with torch.no_grad():
+        moe(x)
+    out = moe(x)  # without backward: as evaluation does that forgets no_grad
+    assert not moe.counts.any()
+    out.sum().backward()
+    expected = moe.route(x).indices.flatten().bincount(minlength=4)
+    assert torch.equal(moe.counts, expected)
+    with recomputing([moe]):
+        again = moe(x.requires_grad_())
+    again.sum().backward()
+    assert torch.equal(moe.counts, 2 * expected)
+    assert "counts" not in moe.state_dict()

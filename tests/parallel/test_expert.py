@@ -17,6 +17,7 @@ from labkit.comm.mesh import Mesh
 from labkit.launch import run_ranks
 from labkit.measure.ledger import CommLedger
 from labkit.model.moe import MoE, auxiliary_loss, moe_reference
+from labkit.model.routing import limit
 from labkit.parallel.expert import ExpertParallelMoE, balance
 
 ATOL = 1e-12  # sums of at most 41 terms of unit scale in float64
@@ -184,3 +185,39 @@ def test_what_does_not_fit_is_refused(ep, num_experts, words):
     for message, calls in run_ranks(refused, ep, num_experts, device="cpu"):
         assert words in message
         assert calls == 0
+
+
+def lost_scores(group, bad_rank):
+    """What a rank says, and what was sent, where one rank's router is nan."""
+    moe, rank = layer(), dist.get_rank(group)
+    if rank == bad_rank:
+        moe.router.weight.data[3, 2] = torch.nan
+    parallel = ExpertParallelMoE(moe, group)
+    with CommLedger() as ledger:
+        try:
+            parallel(tokens((3, 5)[rank]))
+        except ValueError as error:
+            return str(error), [(call.operation, call.bytes_sent) for call in ledger.ops]
+    return "", [(call.operation, call.bytes_sent) for call in ledger.ops]
+
+
+def test_a_router_of_nan_is_told_to_all_ranks_before_a_token_is_sent():
+    for bad_rank, words in ((0, "3 tokens of group rank 0"), (1, "5 tokens of group rank 1")):
+        for message, calls in run_ranks(lost_scores, 2, bad_rank, device="cpu"):
+            assert f"router scores are nan for {words}" in message
+            assert calls == [("all_to_all", 4 * 8)]  # the other rank's four counts, int64
+
+
+def limited(group):
+    """A capacity of the rank's own tokens: the same as its tokens alone on one process."""
+    moe, x = layer(), tokens(9, seed=dist.get_rank(group))
+    found = limit(moe.route(x), 0.75)
+    out = ExpertParallelMoE(moe, group).mix(x, found.routing)
+    alone = moe.mix(x, found.routing)
+    return found.num_dropped, float((out - alone).detach().abs().max())
+
+
+def test_dropped_copies_weigh_nothing_over_ranks_too():
+    for num_dropped, error in run_ranks(limited, 2, device="cpu"):
+        assert num_dropped > 0
+        assert error < ATOL

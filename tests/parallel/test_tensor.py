@@ -65,7 +65,7 @@ KINDS = {
     "column without bias": lambda: (nn.Linear(D, 12, bias=False), ()),
     "row": lambda: (nn.Linear(D, 7), ()),
     "row without bias": lambda: (nn.Linear(D, 7, bias=False), ()),
-    "mlp": lambda: (SwiGLU(CONFIG), ()),
+    "mlp": lambda: (SwiGLU(D, 12), ()),
     "attention": lambda: (Attention(CONFIG, 0), attention_inputs()),
 }
 
@@ -201,7 +201,7 @@ def refused(group, what):
     makers = {
         "column": lambda: ColumnParallelLinear(nn.Linear(4, 8), group),
         "row": lambda: RowParallelLinear(nn.Linear(8, 4), group),
-        "mlp": lambda: ParallelMLP(SwiGLU(ModelConfig(**config | {"intermediate_size": 8})), group),
+        "mlp": lambda: ParallelMLP(SwiGLU(D, 8), group),
         "heads": lambda: ParallelAttention(Attention(CONFIG, 0), group),
         "kv": lambda: ParallelAttention(
             Attention(ModelConfig(**config | dict(num_heads=6, num_kv_heads=2)), 0), group
@@ -214,7 +214,7 @@ def refused(group, what):
             group,
             kv_group=pair,
         ),
-        "split twice": lambda: ParallelMLP(ParallelMLP(SwiGLU(CONFIG), pair), group),
+        "split twice": lambda: ParallelMLP(ParallelMLP(SwiGLU(D, 12), pair), group),
     }
     with CommLedger() as ledger:
         try:

@@ -4,6 +4,7 @@ Random weights of std 0.3 make attention sharp and the logits large, so that a w
 """
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -38,6 +39,7 @@ CASES = {
     "attention bias": ("Llama", dict(attention_bias=True)),
     "qwen3": ("Qwen3", dict(head_dim=16)),
     "qwen3 tied": ("Qwen3", dict(head_dim=16, tie_word_embeddings=True)),
+    "mixtral": ("Mixtral", dict(num_local_experts=4, num_experts_per_tok=2)),
 }
 
 
@@ -79,8 +81,9 @@ def test_the_bound_would_catch_interleaved_pairs(tmp_path):
     assert difference(ours, model, tokens) > 1.0
 
 
-def test_our_folder_is_read_by_them(tmp_path):
-    ours = Transformer(PRESETS["nano"])
+@pytest.mark.parametrize("name", ["nano", "nano-moe"])
+def test_our_folder_is_read_by_them(name, tmp_path):
+    ours = Transformer(replace(PRESETS[name], balancing=False))
     save_checkpoint(tmp_path, ours, torch.float32)
     model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
     tokens = torch.randint(0, 259, (2, 50), generator=torch.Generator().manual_seed(1))

@@ -20,8 +20,8 @@ from labkit.train.trainer import TrainSettings, learning_rate, make_optimizer, t
 SETTINGS = TrainSettings(steps=100, warmup_steps=10, lr=1.0, precision="fp32", batch_size=4)
 
 
-def nano(dtype=torch.float64):
-    model = Transformer(PRESETS["nano"])
+def nano(dtype=torch.float64, preset="nano"):
+    model = Transformer(PRESETS[preset])
     initialise(model, torch.Generator().manual_seed(0))
     return model.to(dtype)
 
@@ -90,6 +90,24 @@ def test_every_scored_token_weighs_the_same():
     assert halves.grad_norm == pytest.approx(whole.grad_norm, rel=1e-9)
 
 
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_a_step_moves_the_balancing_bias_by_what_it_counted(recompute):
+    """Micro-batches and recomputation do not change the counts; at rate 0 the bias stays."""
+    twin, batch = nano(preset="nano-moe"), batch_of()
+    twin(batch[0]).sum().backward()
+    for rate in (0.01, 0.0):
+        settings = replace(SETTINGS, num_micro_batches=2, recompute=recompute, balancing_rate=rate)
+        model = nano(preset="nano-moe")
+        train_step(model, make_optimizer(model, settings), batch, 0, settings)
+        for layer, other in zip(model.layers, twin.layers, strict=True):
+            assert int(other.mlp.counts.sum()) == 4 * 8 * 2  # rows, tokens, choices
+            mean = other.mlp.counts.double().mean()
+            expected = rate * (mean - other.mlp.counts).sign()
+            assert torch.equal(layer.mlp.bias, expected.to(layer.mlp.bias.dtype))
+            assert layer.mlp.bias.any() == bool(rate)
+            assert not layer.mlp.counts.any()
+
+
 def test_bf16_products_over_fp32_weights():
     settings = replace(SETTINGS, steps=3, lr=1e-3, precision="bf16")
     model = nano(torch.float32)
@@ -152,6 +170,7 @@ def test_real_text_is_learned():
         (dict(num_micro_batches=3), "batch_size 4 does not divide into 3 micro-batches"),
         (dict(precision="fp8"), "precision 'fp8'"),
         (dict(recompute="some"), "recompute 'some'"),
+        (dict(balancing_rate=-0.01), "balancing_rate is -0.01"),
     ],
 )
 def test_bad_settings(change, message):

@@ -4,11 +4,13 @@ A picture asks for a word by its key: word("axis.seconds"), word("ring.step", st
 Numbers enter through the braces: {n} is a count, {text} a value with its unit.
 """
 
+from labkit.viz.words.chapter07 import CHAPTER07
+from labkit.viz.words.chapter08 import CHAPTER08
 from labkit.viz.words.common import COMMON
 from labkit.viz.words.part1 import PART1
 from labkit.viz.words.part2 import PART2
 
-WORDS = COMMON | PART1 | PART2
+WORDS = COMMON | PART1 | PART2 | CHAPTER07 | CHAPTER08
 
 _BYTES = (
     (1e9, "unit.gigabytes"),

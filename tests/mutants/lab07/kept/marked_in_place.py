@@ -1,0 +1,18 @@
+"""expect: lab07.kept.input
+
+Dropped copies are marked in the argument.
+"""
+
+import torch
+
+
+def kept(indices, num_experts, capacity):
+    mask = torch.zeros(indices.shape, dtype=torch.bool)
+    taken = [0] * num_experts
+    for slot in range(indices.shape[1]):
+        for token in range(len(indices)):
+            expert = int(indices[token, slot])
+            mask[token, slot] = taken[expert] < capacity
+            taken[expert] += 1
+    indices[~mask] = -1
+    return mask

@@ -1,0 +1,15 @@
+"""expect: lab07.sync_gradients.experts_over_ep
+
+Experts are averaged over ep, whose ranks hold others.
+"""
+
+import torch.distributed as dist
+
+from labkit.comm.collectives import all_reduce
+
+
+def sync_gradients(dense, experts, dp, ep, both):
+    for p in dense:
+        p.grad = all_reduce(p.grad, both) / dist.get_world_size(both)
+    for p in experts:
+        p.grad = all_reduce(p.grad, ep) / dist.get_world_size(ep)

@@ -1,0 +1,11 @@
+"""expect: lab08.checkpoint_interval.young
+
+The root that holds for short saves.
+"""
+
+from math import sqrt
+
+
+def checkpoint_interval(num_devices, device_between_failures_s, save_s, restart_s):
+    between_s = device_between_failures_s / num_devices
+    return sqrt(2 * save_s * between_s)

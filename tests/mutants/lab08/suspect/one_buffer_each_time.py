@@ -1,0 +1,40 @@
+"""expect: lab08.suspect.early
+
+One message a micro-batch instead of one a parameter.
+"""
+
+import torch
+import torch.distributed as dist
+
+
+def suspect(part, mesh, tokens, targets, num_micro_batches, clip_norm):
+    dp, place = mesh.size("dp"), mesh.coordinate("dp")
+    parameters = part.parameters()
+    mean = [torch.zeros_like(parameter) for parameter in parameters]
+
+    def collect(i):
+        flat = torch.cat([parameter.grad.flatten() for parameter in parameters])
+        dist.all_reduce(flat, group=mesh.group("dp"))
+        for parameter, total, piece in zip(
+            parameters, mean, flat.split([p.numel() for p in parameters]), strict=True
+        ):
+            total += piece.view_as(total) / dp
+            parameter.grad = None
+
+    batches = [x.chunk(dp)[place].chunk(num_micro_batches) for x in (tokens, targets)]
+    loss = part.run(*batches, after=collect) / dp
+    square = torch.zeros_like(loss)
+    for (name, parameter), total in zip(part.named_parameters(), mean, strict=True):
+        parameter.grad = total
+        if part.is_cut(name) or mesh.coordinate("tp") == 0:
+            square += total.square().sum()
+    for axis in ("pp", "tp"):
+        dist.all_reduce(square, group=mesh.group(axis))
+    for axis in ("dp", "pp"):
+        dist.all_reduce(loss, group=mesh.group(axis))
+    norm = square.sqrt()
+    for parameter in parameters:
+        parameter.grad *= (clip_norm / norm).clamp(max=1.0)
+    part.optimizer.step()
+    part.optimizer.zero_grad()
+    return loss, norm

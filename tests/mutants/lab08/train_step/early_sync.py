@@ -1,0 +1,35 @@
+"""expect: lab08.train_step.early
+
+Gradients are averaged after each micro-batch.
+"""
+
+import torch
+import torch.distributed as dist
+
+
+def train_step(part, mesh, tokens, targets, num_micro_batches, clip_norm):
+    dp = mesh.size("dp")
+    own = [x.chunk(dp)[mesh.coordinate("dp")] for x in (tokens, targets)]
+    kept = [torch.zeros_like(p) for p in part.parameters()]
+
+    def average(i):
+        for total, parameter in zip(kept, part.parameters(), strict=True):
+            dist.all_reduce(parameter.grad, group=mesh.group("dp"))
+            total += parameter.grad / dp
+            parameter.grad = None
+
+    loss = part.run(*(x.chunk(num_micro_batches) for x in own), after=average) / dp
+    square = torch.zeros_like(loss)
+    for total, (name, parameter) in zip(kept, part.named_parameters(), strict=True):
+        parameter.grad = total
+        if part.is_cut(name) or mesh.coordinate("tp") == 0:
+            square += parameter.grad.square().sum()
+    for number, axes in ((loss, ("dp", "pp")), (square, ("pp", "tp"))):
+        for axis in axes:
+            dist.all_reduce(number, group=mesh.group(axis))
+    norm = square.sqrt()
+    for parameter in part.parameters():
+        parameter.grad *= (clip_norm / norm).clamp(max=1.0)
+    part.optimizer.step()
+    part.optimizer.zero_grad()
+    return loss, norm

@@ -1,0 +1,24 @@
+"""Loss and norm by one sum over the world; the factor as torch has it."""
+
+import torch
+import torch.distributed as dist
+
+
+def train_step(part, mesh, tokens, targets, num_micro_batches, clip_norm):
+    dp = mesh.size("dp")
+    own = [x.chunk(dp)[mesh.coordinate("dp")] for x in (tokens, targets)]
+    loss = part.run(*(x.chunk(num_micro_batches) for x in own)) / dp
+    square = torch.zeros_like(loss)
+    for name, parameter in part.named_parameters():
+        dist.all_reduce(parameter.grad, group=mesh.group("dp"))
+        parameter.grad /= dp
+        if part.is_cut(name) or mesh.coordinate("tp") == 0:
+            square += parameter.grad.square().sum()
+    both = torch.stack([loss / mesh.size("tp"), square / dp])
+    dist.all_reduce(both)
+    loss, norm = both[0], both[1].sqrt()
+    for parameter in part.parameters():
+        parameter.grad *= (clip_norm / (norm + 1e-6)).clamp(max=1.0)
+    part.optimizer.step()
+    part.optimizer.zero_grad()
+    return loss, norm

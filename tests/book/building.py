@@ -34,7 +34,7 @@ def build_book(*arguments: str, env: Mapping[str, str] | None = None) -> str:
         AssertionError: if the build failed, with its last lines.
     """
     done = subprocess.run(
-        command(*arguments), cwd=ROOT, capture_output=True, text=True, timeout=300, env=env
+        command(*arguments), cwd=ROOT, capture_output=True, text=True, timeout=1200, env=env
     )
     said = done.stdout + done.stderr
     assert done.returncode == 0, said[-6000:]
